@@ -1,0 +1,60 @@
+# Every target that needs an environment makes .venv first, with the versions in constraints.txt.
+
+# The first of these that runs and is new enough. To choose another: make test PYTHON=/path/to/python
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	if $$python -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then echo $$python; break; fi; done)
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+
+BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+# Settings of the caller's shell that would leak into the environment.
+unexport PYTHONHOME PYTHONPATH PYTHONSTARTUP
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/.runtime ## run the command line on a small bundled array
+	$(BIN)/python examples/demo.py
+
+test: .venv/.dev ## run the tests and the examples in docstrings
+	$(BIN)/pytest
+
+check: .venv/.dev ## check format, lint, types and changelog
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/python tools/check_changelog.py
+
+bench: .venv/.dev ## time flow against other solvers
+	$(BIN)/python -m benchmarks.flow
+
+docs: .venv/.dev ## build the documentation into build/docs
+	$(BIN)/sphinx-build -W -b html docs build/docs
+
+clean: ## remove the environment, builds and caches
+	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { \
+		echo "attnflow needs Python 3.11 or newer and none was found." \
+			"Name one: make PYTHON=/path/to/python"; exit 1; }
+	@"$(PYTHON)" -c '$(NEW_ENOUGH)' || { \
+		echo "attnflow needs Python 3.11 or newer and $(PYTHON) is not." \
+			"Name another: make PYTHON=/path/to/python"; exit 1; }
+	"$(PYTHON)" -m venv .venv
+
+# pip first, because older ones lack --group; hatchling next, so that the build needs nothing else.
+.venv/.runtime: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP_INSTALL) --upgrade pip hatchling
+	$(PIP_INSTALL) --no-build-isolation --editable .
+	touch $@
+
+.venv/.dev: .venv/.runtime
+	$(PIP_INSTALL) --group dev
+	touch $@

@@ -1,0 +1,91 @@
+"""Raw attention, attention rollout and exact attention flow for Transformers.
+
+model weights ── Attentions ── AttentionGraph ── raw_attention | rollout | flow ── Attribution
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attnflow.attentions import Attentions
+    from attnflow.attribution import Attribution
+    from attnflow.errors import (
+        AttentionError,
+        AttnflowError,
+        FileError,
+        InputError,
+        MissingDependencyError,
+        SelectionError,
+        ShapeError,
+    )
+    from attnflow.graph import AttentionGraph
+    from attnflow.methods.flow import flow, flow_bounds, flow_path, saturation
+    from attnflow.methods.heads import head_flow, head_rollout
+    from attnflow.methods.raw import raw_attention
+    from attnflow.methods.rollout import rollout
+    from attnflow.normalisation import scale_rows
+
+    __version__: str
+
+__all__ = [
+    "AttentionError",
+    "AttentionGraph",
+    "Attentions",
+    "AttnflowError",
+    "Attribution",
+    "FileError",
+    "InputError",
+    "MissingDependencyError",
+    "SelectionError",
+    "ShapeError",
+    "__version__",
+    "flow",
+    "flow_bounds",
+    "flow_path",
+    "head_flow",
+    "head_rollout",
+    "raw_attention",
+    "rollout",
+    "saturation",
+    "scale_rows",
+]
+
+# Where each name lives. Loaded when first used, so that `import attnflow` loads nothing heavy.
+_HOME = {
+    "AttentionError": "errors",
+    "AttentionGraph": "graph",
+    "Attentions": "attentions",
+    "AttnflowError": "errors",
+    "Attribution": "attribution",
+    "FileError": "errors",
+    "InputError": "errors",
+    "MissingDependencyError": "errors",
+    "SelectionError": "errors",
+    "ShapeError": "errors",
+    "flow": "methods.flow",
+    "flow_bounds": "methods.flow",
+    "flow_path": "methods.flow",
+    "head_flow": "methods.heads",
+    "head_rollout": "methods.heads",
+    "raw_attention": "methods.raw",
+    "rollout": "methods.rollout",
+    "saturation": "methods.flow",
+    "scale_rows": "normalisation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("attnflow")
+    elif name in _HOME:
+        value = getattr(import_module(f"attnflow.{_HOME[name]}"), name)
+    else:
+        raise AttributeError(f"module 'attnflow' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

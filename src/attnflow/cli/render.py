@@ -1,0 +1,215 @@
+"""An Attribution as text: a table to look at, or JSON and CSV for other programs."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from attnflow.attribution import Attribution
+
+MOST_ROWS = 20  # tokens shown when --top does not say how many
+BEST = 4  # tokens shown for each of many positions
+TOKEN_WIDTH = 18
+CELL_WIDTH = 6  # "0.123" and a space
+INDEX_WIDTH = 6
+
+
+def to_json(attribution: Attribution, top: int | None) -> str:
+    """Everything as one JSON object; with `top`, the best tokens only, in place of all scores."""
+    result = {
+        "method": attribution.method,
+        "settings": dict(attribution.settings),
+        "tokens": list(attribution.tokens),
+        "layers": list(attribution.layers),
+        "positions": list(attribution.positions),
+    }
+    if top is None:
+        return json.dumps({**result, "scores": attribution.to_numpy().tolist()})
+    return json.dumps({**result, "top": list(_records(attribution, top))})
+
+
+def to_csv(attribution: Attribution, top: int | None) -> str:
+    """One line for each layer, position and token; with `top`, of the best tokens only."""
+    text = io.StringIO()
+    fields = ["layer", "position", "position_token", "index", "token", "score"]
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_records(attribution, top))
+    return text.getvalue().rstrip("\n")
+
+
+def _records(attribution: Attribution, top: int | None) -> Iterator[dict[str, int | float | str]]:
+    scores = attribution.to_numpy()
+    for layer, of_layer in zip(attribution.layers, scores, strict=True):
+        for position, row in zip(attribution.positions, of_layer, strict=True):
+            for i in _best(row, top) if top is not None else range(len(row)):
+                index = attribution.columns[i]
+                yield {
+                    "layer": layer,
+                    "position": position,
+                    "position_token": attribution.tokens[position],
+                    "index": index,
+                    "token": attribution.tokens[index],
+                    "score": float(row[i]),
+                }
+
+
+def _best(row: NDArray[np.floating], k: int) -> list[int]:
+    return [int(i) for i in np.argsort(-row, kind="stable")[:k]]
+
+
+def print_tables(attribution: Attribution, top: int | None, console: Console) -> None:
+    """Print what can be read at the width of the console, and say what was left out."""
+    if len(attribution.positions) == 1:
+        _print_position(attribution, top, console)
+    else:
+        _print_positions(attribution, top, console)
+    _print_saturation(attribution, console)
+
+
+def _print_position(attribution: Attribution, top: int | None, console: Console) -> None:
+    """Tokens as rows and layers as columns, shaded by score."""
+    _print_title(attribution, f"position {_name(attribution, attribution.positions[0])}", console)
+    scores = attribution.to_numpy()[:, 0, :]  # [layers, tokens]
+    rows = _choose_rows(scores[-1], top)
+    fitting = max(1, (console.width - _token_width(attribution) - INDEX_WIDTH) // CELL_WIDTH)
+    columns = _spread(len(attribution.layers), fitting)
+    highest = float(scores[np.ix_(columns, rows)].max(initial=0.0)) or 1.0
+    table = _new_table()
+    table.add_column("", justify="right")
+    table.add_column("token", no_wrap=True, max_width=TOKEN_WIDTH)
+    for i in columns:
+        table.add_column(str(attribution.layers[i]), justify="right", no_wrap=True)
+    for token in rows:
+        index = attribution.columns[token]
+        cells = [heat_cell(float(scores[i, token]), highest) for i in columns]
+        table.add_row(str(index), Text(show_token(attribution.tokens[index])), *cells)
+    console.print(table)
+    if len(columns) < len(attribution.layers):
+        console.print(
+            f"{len(columns)} of {len(attribution.layers)} layers shown. "
+            "--layer N shows one, --format csv has all."
+        )
+    if len(rows) < scores.shape[1]:
+        console.print(
+            f"{len(rows)} of {scores.shape[1]} tokens shown, by their score at layer "
+            f"{attribution.layers[-1]}. --top {scores.shape[1]} shows all."
+        )
+
+
+def _print_positions(attribution: Attribution, top: int | None, console: Console) -> None:
+    """For each layer a table with positions as rows, each with its best tokens."""
+    _print_title(attribution, f"{len(attribution.positions)} positions", console)
+    scores = attribution.to_numpy()
+    width = _token_width(attribution)
+    fitting = max(1, (console.width - width - INDEX_WIDTH) // (width + 1 + CELL_WIDTH))
+    shown = min(top or BEST, fitting, scores.shape[-1])
+    for layer, of_layer in zip(attribution.layers, scores, strict=True):
+        highest = float(of_layer.max()) or 1.0
+        table = _new_table(title=f"layer {layer}")
+        table.add_column("", justify="right")
+        table.add_column("position", no_wrap=True, max_width=TOKEN_WIDTH)
+        for _ in range(shown):
+            table.add_column("token", no_wrap=True, max_width=TOKEN_WIDTH)
+            table.add_column("score", justify="right", no_wrap=True)
+        for position, row in zip(attribution.positions, of_layer, strict=True):
+            cells: list[Text] = []
+            for i in _best(row, shown):
+                token = attribution.tokens[attribution.columns[i]]
+                cells += [Text(show_token(token)), heat_cell(float(row[i]), highest)]
+            table.add_row(str(position), Text(show_token(attribution.tokens[position])), *cells)
+        console.print(table)
+    if shown < scores.shape[-1]:
+        console.print(
+            f"The best {shown} of {scores.shape[-1]} tokens shown for each position. "
+            "--format csv has all."
+        )
+
+
+def _new_table(title: str | None = None) -> Table:
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+
+
+def _print_title(attribution: Attribution, what: str, console: Console) -> None:
+    numbers = attribution.layers
+    layers = f"layer {numbers[0]}" if len(numbers) == 1 else f"layers {numbers[0]} to {numbers[-1]}"
+    title = Text(f"{attribution.method}, {layers}, {what}", style="bold")
+    console.print(title, no_wrap=True, overflow="ellipsis")
+    settings = [
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in attribution.settings.items()
+        if isinstance(value, str | int | float) and value != "none" and name != "to_layer"
+    ]
+    console.print(Text(", ".join(settings), style="dim"))
+
+
+def _print_saturation(attribution: Attribution, console: Console) -> None:
+    """Warn where most flows are as large as can be, so that they rank nothing."""
+    layer = attribution.layers[-1]
+    share = attribution.settings.get("saturated", {}).get(str(layer), 0.0)
+    if share >= 0.5:
+        console.print(
+            f"At layer {layer}, {share:.0%} of the flows are all that can leave the position: "
+            "these tokens tie. Lower layers, or rollout, tell them apart."
+        )
+
+
+def _name(attribution: Attribution, position: int) -> str:
+    token = attribution.tokens[position]
+    return str(position) if token == str(position) else f"{position} {show_token(token)}"
+
+
+def _token_width(attribution: Attribution) -> int:
+    """The width of a column of tokens, and at least that of its heading."""
+    widest = max(cell_len(show_token(token)) for token in attribution.tokens)
+    return min(max(widest, len("position")), TOKEN_WIDTH)
+
+
+def _choose_rows(scores: NDArray[np.floating], top: int | None) -> list[int]:
+    """All tokens in their order if they are few; otherwise the best, highest first."""
+    if top is None and len(scores) <= MOST_ROWS:
+        return list(range(len(scores)))
+    return _best(scores, MOST_ROWS if top is None else top)
+
+
+def _spread(n: int, fitting: int) -> list[int]:
+    """Up to `fitting` of n indices, evenly spread, with the last one among them."""
+    if n <= fitting:
+        return list(range(n))
+    return sorted({n - 1 - (i * n) // fitting for i in range(fitting)})
+
+
+def heat_cell(score: float, highest: float) -> Text:
+    """A score on a background that is darker the higher it is; plain text without colours."""
+    share = min(max(score / highest, 0.0), 1.0)
+    white, blue = (247, 251, 255), (8, 69, 148)
+    red, green, last = (round(w + (b - w) * share) for w, b in zip(white, blue, strict=True))
+    front = "white" if share > 0.5 else "black"
+    return Text(f"{score:.3f}", style=f"{front} on rgb({red},{green},{last})")
+
+
+def show_token(token: str) -> str:
+    r"""A token as it can be printed on one line, whatever characters it has.
+
+    >>> show_token("key"), show_token("")
+    ('key', '""')
+    >>> print(show_token("a\nb\x1b[31m"))
+    a\nb\x1b[31m
+    """
+    if not token:
+        return '""'
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)

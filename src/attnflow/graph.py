@@ -1,0 +1,296 @@
+"""AttentionGraph: the layered graph that raw attention, rollout and flow work on.
+
+Every shape of model is one way to fill it, and nothing after it knows of models.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+from numpy.typing import NDArray
+
+from attnflow.arrays import Array, as_stacked, compute_dtype, shape_text, stack, to_numpy
+from attnflow.attentions import Attentions, label_tokens, name_layer
+from attnflow.blocks import (
+    Blocks,
+    encoder_decoder_layers,
+    read_heads,
+    read_matrices,
+    unequal_layers,
+    unequal_residual,
+)
+from attnflow.errors import ShapeError, expect_kind
+from attnflow.merging import (
+    Heads,
+    ResidualWeight,
+    describe_heads,
+    merge_heads,
+    mix_residual,
+    resolve_residual,
+)
+from attnflow.receptive_field import causal_field, resolve_causal, spread_evenly
+from attnflow.rows import check_rows, rescale_rows
+from attnflow.selection import pick_example
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionGraph:
+    """One matrix per layer, with the residual connection mixed in; rows sum to 1.
+
+    Made by `from_attentions`, `from_weights`, `from_layers` or `encoder_decoder`, which check what
+    they are given; the constructor does not.
+
+    weights: [..., layers, queries, keys], A = (1 - r) W + r I. Leading axes are a batch.
+    attention: W, the same shape: heads merged, no residual connection.
+    tokens: the text of each position.
+    residual_weights: r of each layer.
+    causal: whether no position sees a later one.
+    widths: the numbers of positions of the input and after each layer; cells beyond them are 0.
+    carried: [layers, positions] or None, positions that a layer passes on unchanged: weight 1, and
+    unlimited capacity in flow.
+    receptive_field: [layers, queries, keys], or None where `causal` says it all.
+    settings: how it was made, for results to record.
+    """
+
+    weights: Array
+    attention: Array
+    tokens: tuple[str, ...]
+    residual_weights: tuple[float, ...]
+    causal: bool
+    widths: tuple[int, ...]
+    carried: NDArray[np.bool_] | None = None
+    receptive_field: NDArray[np.bool_] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_attentions(
+        cls,
+        attentions: Attentions,
+        *,
+        heads: Heads = "mean",
+        residual_weight: ResidualWeight = 0.5,
+        causal: bool | None = None,
+    ) -> "AttentionGraph":
+        """Merge the heads of each layer, and mix the residual connection in.
+
+        heads: "mean", "max" or "min" over heads, the number of one head, or a function from
+        [heads, queries, keys] to [queries, keys]. Rows are rescaled to 1 afterwards.
+        residual_weight: a number, or one per layer.
+        causal: whether positions see no later ones; found out from the weights if not given.
+        Raises AttentionError if causal is True and a position sees a later one.
+
+        >>> graph = AttentionGraph.from_attentions(Attentions([[[0.5, 0.5], [0.0, 1.0]]]))
+        >>> graph.weights
+        array([[[0.75, 0.25],
+                [0.  , 1.  ]]])
+        """
+        expect_kind(attentions, Attentions, "Make one: Attentions(attentions, tokens=tokens).")
+        layers = [
+            merge_heads(layer, heads, name_layer(i)) for i, layer in enumerate(attentions.layers)
+        ]
+        settings = {"heads": describe_heads(heads)}
+        return cls._plain(stack(layers), attentions.tokens, residual_weight, causal, settings)
+
+    @classmethod
+    def from_weights(
+        cls,
+        weights: Any,
+        *,
+        tokens: Sequence[str] | None = None,
+        residual_weight: ResidualWeight = 0.5,
+        causal: bool | None = None,
+    ) -> "AttentionGraph":
+        """Take one matrix per layer, [..., layers, queries, keys], with heads already merged.
+
+        Leading axes are a batch of examples with the same tokens. The options are those of
+        `from_attentions`.
+
+        >>> AttentionGraph.from_weights([[[1.0, 0.0], [0.5, 0.5]]], tokens=["a", "b"])
+        AttentionGraph(1 layer, 2 tokens, causal)
+        """
+        array = as_stacked(weights, "weights")
+        if array.ndim < 3 or 0 in array.shape or array.shape[-1] != array.shape[-2]:
+            raise ShapeError(
+                f"weights has shape {shape_text(array)}; expected [..., layers, queries, keys], "
+                "with as many queries as keys. For layers of different sizes use "
+                "AttentionGraph.from_layers."
+            )
+        for i in range(int(array.shape[-3])):
+            check_rows(array[..., i, :, :], f"layer {i + 1}", leading="example")
+        array = array_namespace(array).astype(array, compute_dtype(array), copy=False)
+        labels = label_tokens(tokens, int(array.shape[-1]))
+        return cls._plain(rescale_rows(array), labels, residual_weight, causal, {})
+
+    @classmethod
+    def from_layers(
+        cls,
+        layers: Sequence[Any],
+        *,
+        tokens: Sequence[str] | None = None,
+        residual_weight: ResidualWeight = 0.5,
+    ) -> "AttentionGraph":
+        """Take layers [queries, keys] of different sizes, from the input upwards.
+
+        Each layer has as many keys as the one below has queries. Narrower layers are filled up
+        with zeros. tokens: those of the input, or one for each position of the widest layer.
+        residual_weight: one number for the layers that have as many queries as keys, others having
+        no residual connection; or one number per layer, 0 for those others.
+
+        >>> AttentionGraph.from_layers([[[0.5, 0.5]], [[1.0]]]).widths
+        (2, 1, 1)
+        """
+        arrays = read_matrices(layers)
+        blocks = unequal_layers(arrays)
+        n = max(blocks.widths)
+        if tokens is not None and len(tokens) == blocks.widths[0]:
+            tokens = [*tokens, *(str(i) for i in range(len(tokens), n))]
+        return cls._from_blocks(blocks, tokens, unequal_residual(arrays, residual_weight), {})
+
+    @classmethod
+    def encoder_decoder(
+        cls,
+        *,
+        encoder: Any,
+        decoder: Any,
+        cross: Any,
+        tokens: Sequence[str] | None = None,
+        heads: Heads = "mean",
+        residual_weight: ResidualWeight = 0.5,
+    ) -> "AttentionGraph":
+        """Join an encoder and a decoder over encoder positions followed by decoder positions.
+
+        encoder, decoder, cross: for each layer or block [heads, queries, keys], in any form that
+        `Attentions` takes. cross: decoder positions attend to encoder positions.
+        Each decoder block becomes two layers, self-attention and cross-attention. Positions that
+        take no part in a layer are carried on unchanged.
+        tokens: those of the encoder, then those of the decoder.
+        residual_weight: a number, or one for each encoder layer and two for each decoder block.
+
+        >>> one = [[[1.0]]]
+        >>> AttentionGraph.encoder_decoder(encoder=one, decoder=one, cross=one).n_layers
+        3
+        """
+        parts = [
+            read_heads(part, name, heads)
+            for name, part in {"encoder": encoder, "decoder": decoder, "cross": cross}.items()
+        ]
+        blocks = encoder_decoder_layers(*parts)
+        settings = {"heads": describe_heads(heads)}
+        return cls._from_blocks(blocks, tokens, residual_weight, settings)
+
+    @classmethod
+    def _plain(
+        cls,
+        attention: Array,
+        tokens: tuple[str, ...],
+        residual_weight: ResidualWeight,
+        causal: bool | None,
+        settings: Mapping[str, Any],
+    ) -> "AttentionGraph":
+        n_layers = int(attention.shape[-3])
+        residual = resolve_residual(residual_weight, n_layers)
+        return cls(
+            weights=mix_residual(attention, residual),
+            attention=attention,
+            tokens=tokens,
+            residual_weights=residual,
+            causal=resolve_causal(attention, causal),
+            widths=(len(tokens),) * (n_layers + 1),
+            settings={**settings, "residual_weight": _short(residual)},
+        )
+
+    @classmethod
+    def _from_blocks(
+        cls,
+        blocks: Blocks,
+        tokens: Sequence[str] | None,
+        residual_weight: ResidualWeight,
+        settings: Mapping[str, Any],
+    ) -> "AttentionGraph":
+        residual = resolve_residual(residual_weight, len(blocks.own))
+        return cls(
+            weights=mix_residual(blocks.attention, residual, blocks.own),
+            attention=blocks.attention,
+            tokens=label_tokens(tokens, max(blocks.widths)),
+            residual_weights=residual,
+            causal=False,
+            widths=blocks.widths,
+            carried=blocks.carried,
+            receptive_field=blocks.receptive_field,
+            settings={**settings, "residual_weight": _short(residual)},
+        )
+
+    @property
+    def n_layers(self) -> int:
+        """The number of layers."""
+        return int(self.weights.shape[-3])
+
+    @property
+    def n_tokens(self) -> int:
+        """The number of tokens, and of positions at each layer."""
+        return int(self.weights.shape[-1])
+
+    def example(self, index: int | tuple[int, ...]) -> "AttentionGraph":
+        """One example of a batch.
+
+        Raises ShapeError if there is no batch, SelectionError if there is no such example.
+        """
+        return replace(
+            self,
+            weights=pick_example(self.weights, index),
+            attention=pick_example(self.attention, index),
+        )
+
+    def uniform(self) -> "AttentionGraph":
+        """The graph with attention spread evenly over each position's receptive field.
+
+        Residual weights, carried positions and widths stay as they are; a batch becomes one
+        example, since all of it has the same receptive fields.
+
+        >>> AttentionGraph.from_weights([[[1.0, 0.0], [0.0, 1.0]]]).uniform().attention
+        array([[[1. , 0. ],
+                [0.5, 0.5]]])
+        """
+        n = self.n_tokens
+        own = None
+        if self.receptive_field is not None:
+            attention = spread_evenly(self.receptive_field, like=self.attention)
+            # Rows that fill up a narrow layer have an empty field, and no residual connection.
+            own = np.any(self.receptive_field, axis=-1)
+            if self.carried is not None:
+                own = own & ~self.carried
+        else:
+            everywhere = causal_field(n) if self.causal else np.ones((n, n), dtype=bool)
+            layer = spread_evenly(everywhere, like=self.attention)
+            attention = array_namespace(layer).broadcast_to(layer, (self.n_layers, n, n))
+        weights = mix_residual(attention, self.residual_weights, own)
+        return replace(self, weights=weights, attention=attention)
+
+    def capacities(self) -> NDArray[np.float64]:
+        """The capacities of flow, [layers, queries, keys] on the host: infinite where carried.
+
+        Raises ShapeError for a batch.
+        """
+        if self.weights.ndim != 3:
+            raise ShapeError(
+                f"the graph has shape {shape_text(self.weights)}, a batch; expected one example, "
+                "[layers, queries, keys]. Take one with graph.example(i)."
+            )
+        capacities = to_numpy(self.weights).astype(np.float64)
+        if self.carried is not None:
+            layers, positions = np.nonzero(self.carried)
+            capacities[layers, positions, positions] = np.inf
+        return capacities
+
+    def __repr__(self) -> str:
+        batch = "".join(f"{size} x " for size in self.weights.shape[:-3])
+        layers = f"{batch}{self.n_layers} layer{'' if self.n_layers == 1 else 's'}"
+        tokens = f"{self.n_tokens} token{'' if self.n_tokens == 1 else 's'}"
+        return f"AttentionGraph({layers}, {tokens}{', causal' if self.causal else ''})"
+
+
+def _short(residual: tuple[float, ...]) -> float | list[float]:
+    """One number if all layers have the same, to be recorded in results."""
+    return residual[0] if len(set(residual)) == 1 else list(residual)

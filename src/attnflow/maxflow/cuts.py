@@ -1,0 +1,110 @@
+"""A cut guessed from where the greedy flow gave up, summed from the capacities alone.
+
+Positions that could not place what they were given have no unused edge to one that still can.
+So if the source's side of a cut is made of such positions, its outgoing edges are full; and if
+moreover no flow comes back into it, their capacities add up to the flow, which proves both
+maximal and minimal. The guess costs far less than a search of the residual graph. When it is
+wrong its sum is larger than the flow, nothing worse.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attnflow.maxflow.bits import ONE, add, first_member, holds
+from attnflow.maxflow.compiling import kernel
+from attnflow.maxflow.network import NOTHING
+
+U = np.uint64
+
+
+@kernel
+def guessed_cut(level: int, s: int, t: int, value: float, net: Any, ws: Any) -> float:
+    """The capacity of a cut that is a good guess after a greedy flow got stuck at `value`.
+
+    Infinity when so many positions gave up that a search is the better way.
+    """
+    n, words = net.n, net.n_words
+    for m in range(2, level):
+        for w in range(words):
+            ws.unseen[U(m * words + w)] = U(0)  # here: the source's side
+    first = ((level - 1) * n + s) * n
+    cut = 0.0
+    for u in range(n):  # below the source: exactly those whose edge is not used up
+        if net.capacity[U(first + u)] - ws.sent[U(u)] > NOTHING:
+            add(ws.unseen, (level - 1) * words, u)
+        else:
+            cut += net.capacity[U(first + u)]
+    for m in range(level - 2, 1, -1):
+        if not keep_reachable(m, t, net, ws):
+            return np.inf
+    for m in range(level - 1, 2, -1):
+        for u in range(n):
+            if holds(ws.unseen, m * words, u):
+                cut += capacity_across(((m - 1) * n + u) * n, (m - 1) * words, net, ws)
+        if cut > value + 1.0:
+            return np.inf
+    return cut + last_levels(t, net, ws)
+
+
+@kernel
+def keep_reachable(m: int, t: int, net: Any, ws: Any) -> bool:
+    """Of the given-up positions of level m, put those on the source's side that belong there.
+
+    A position belongs there if more comes in from that side than goes out to the other.
+    Says no when there are too many to weigh one by one.
+    """
+    n, words = net.n, net.n_words
+    weighed = 0
+    for u in range(n):
+        if holds(ws.alive, m * words, u):
+            continue
+        weighed += 1
+        if weighed > 16 + n // 4:
+            return False
+        row = ((m - 1) * n + u) * n
+        leaving = 0.0
+        for q in range(n):
+            if m == 2:
+                into_sink = net.column[U((t * n + q) * net.depth)]
+                leaving += min(net.capacity[U(row + q)], into_sink)
+            elif holds(ws.alive, (m - 1) * words, q):
+                leaving += net.capacity[U(row + q)]
+        for w in range(words):
+            word = ws.unseen[U((m + 1) * words + w)]
+            while word != 0:
+                p = first_member(word, w)
+                word &= word - ONE
+                leaving -= net.capacity[U((m * n + p) * n + u)]
+        if leaving < 0:
+            add(ws.unseen, m * words, u)
+    return True
+
+
+@kernel
+def capacity_across(row: int, below: int, net: Any, ws: Any) -> float:
+    """What one position can send to the sink's side of the level below."""
+    total = 0.0
+    for q in range(net.n):
+        if not holds(ws.unseen, below, q):
+            total += net.capacity[U(row + q)]
+    return total
+
+
+@kernel
+def last_levels(t: int, net: Any, ws: Any) -> float:
+    """The cheapest cut below level 2: each level-1 position goes to the side that costs less."""
+    n = net.n
+    for q in range(n):
+        ws.taken[U(q)] = 0.0
+    for u in range(n):
+        if holds(ws.unseen, 2 * net.n_words, u):
+            row = (n + u) * n
+            for q in range(n):
+                ws.taken[U(q)] += net.capacity[U(row + q)]
+    cut = 0.0
+    for q in range(n):
+        cut += min(ws.taken[U(q)], net.column[U((t * n + q) * net.depth)])
+    return cut

@@ -1,0 +1,315 @@
+"""One blocking flow, built from the source down: nearly always the maximum already.
+
+Every unit that arrives at a position first goes where it costs nothing to send: down the
+position's own chain to its own edge into the sink, then over edges that lead straight into
+the sink's chain. Only what is left over hops to other positions, from the bottom level
+upwards, and a position that once could not place all it was given is never asked again.
+No residual graph is kept: edges out of a position are used in order, so a cursor and the
+use of the edge under it say all. Pushes over hopping edges are logged, so that the rare
+pair that needs more can be carried on by `residual`.
+
+The functions take their arrays one by one: Numba counts references for every array it takes
+out of a tuple, which here would cost twenty times the arithmetic. `network` says what the
+arrays hold.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attnflow.maxflow.bits import ONE, drop, fill, first_member
+from attnflow.maxflow.compiling import inlined, kernel
+from attnflow.maxflow.network import NOTHING
+
+U = np.uint64  # unsigned indices spare Numba the test for negative ones
+
+# How `greedy_flow` ended.
+SINK_FULL = 0  # every edge into the sink is used up: the value is the sink's capacity
+SOURCE_EMPTY = 1  # every edge out of the source is used up: the value is the source's capacity
+STUCK = 2  # neither: there is a cut in between, or the flow is not maximal yet
+
+
+@kernel
+def chain_room(u: int, low: int, high: int, depth: int, chain: Any, used: Any) -> float:
+    """What the chain of u can still carry over edges low … high, exactly."""
+    room = np.inf
+    flow = 0.0
+    for x in range(depth - 1, low - 1, -1):
+        flow += used[U(u * depth + x)]
+        if x <= high:
+            room = min(room, chain[U(u * depth + x)] - flow)
+    return room
+
+
+@inlined
+def through_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any) -> float:
+    """The part of `amount` that fits through edges low … high of u's chain."""
+    if low > high or amount <= ws.slack[U(u)]:
+        return amount
+    return min(amount, chain_room(u, low, high, net.depth, net.chain, ws.used))
+
+
+@inlined
+def use_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any) -> None:
+    """Send `amount` down edges low … high of u's chain."""
+    if low <= high:
+        ws.used[U(u * net.depth + high)] += amount
+        ws.used[U(u * net.depth + low - 1)] -= amount
+        ws.slack[U(u)] -= amount
+
+
+@inlined
+def drop_with_care(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> float:
+    """The drops of `absorb` where a chain may be too narrow for them."""
+    base = u * net.depth
+    for x in range(1, level):
+        give = min(amount, ws.drops[U(base + x)], ws.need[U(t)])
+        give = through_chain(give, t, 1, x - 1, net, ws)
+        give = through_chain(give, u, x + 1, level - 1, net, ws)
+        if give > NOTHING:
+            ws.drops[U(base + x)] -= give
+            ws.need[U(t)] -= give
+            ws.short[0] -= give
+            use_chain(give, t, 1, x - 1, net, ws)
+            use_chain(give, u, x + 1, level - 1, net, ws)
+            amount -= give
+    return amount
+
+
+@inlined
+def absorb(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> float:
+    """Deliver without hopping: u's own edge into the sink, then drops into the sink's chain.
+
+    Returns what could not be delivered.
+    """
+    give = min(amount, ws.need[U(u)])
+    give = through_chain(give, u, 1, level - 1, net, ws)
+    if give > 0:
+        ws.need[U(u)] -= give
+        ws.short[0] -= give
+        use_chain(give, u, 1, level - 1, net, ws)
+        amount -= give
+    if u == t or amount <= NOTHING:
+        return amount
+    wanted = ws.need[U(t)]
+    if wanted <= NOTHING:
+        return amount
+    if amount > ws.slack[U(u)] or min(amount, wanted) > ws.slack[U(t)]:
+        return drop_with_care(amount, level, u, t, net, ws)
+    base = u * net.depth
+    target = t * net.depth
+    left = amount
+    for x in range(1, level):  # no branches: this loop decides the speed of the whole solver
+        give = ws.drops[U(base + x)]
+        give = left if left < give else give
+        give = wanted if wanted < give else give
+        ws.drops[U(base + x)] -= give
+        ws.used[U(base + x)] -= give
+        ws.used[U(target + x - 1)] += give
+        left -= give
+        wanted -= give
+    given = amount - left
+    ws.used[U(base + level - 1)] += given
+    ws.used[U(target)] -= given
+    ws.slack[U(u)] -= given
+    ws.slack[U(t)] -= given
+    ws.need[U(t)] = wanted
+    ws.short[0] -= given
+    return left
+
+
+@inlined
+def next_arc(u: int, t: int, x: int, net: Any, ws: Any) -> Any:
+    """The first edge x out of u, from its cursor on, that is not used up; -1 if none is left."""
+    at = U(u * net.depth + x)
+    row = (x * net.n + u) * net.n
+    q = ws.cursor[at]
+    spent = ws.taken[at]
+    w = q >> 6
+    if w >= net.n_words:
+        return -1
+    word = ws.alive[U(x * net.n_words + w)] & ~((ONE << U(q & 63)) - ONE)
+    while True:
+        while word == 0:
+            w += 1
+            if w == net.n_words:
+                ws.cursor[at] = w << 6
+                return -1
+            word = ws.alive[U(x * net.n_words + w)]
+        member = first_member(word, w)
+        if member != q:
+            spent = 0.0
+        if member != u and member != t and net.capacity[U(row + member)] - spent > NOTHING:
+            ws.cursor[at] = member
+            ws.taken[at] = spent
+            return member
+        word &= word - ONE
+
+
+@inlined
+def serve_last(amount: float, u: int, t: int, log: int, net: Any, ws: Any) -> tuple[float, int]:
+    """Push `amount` from (2, u) to level-1 positions with need; returns the rest and the log."""
+    at = U(u * net.depth + 1)
+    row = (net.n + u) * net.n
+    q = ws.cursor[at]
+    spent = ws.taken[at]
+    w = q >> 6
+    if w >= net.n_words:
+        return amount, log
+    word = ws.alive[U(net.n_words + w)] & ~((ONE << U(q & 63)) - ONE)
+    while True:
+        while word == 0:
+            w += 1
+            if w == net.n_words:
+                ws.cursor[at] = w << 6
+                return amount, log
+            word = ws.alive[U(net.n_words + w)]
+        member = first_member(word, w)
+        if member != q:
+            q = member
+            spent = 0.0
+        wanted = ws.need[U(q)]
+        if wanted <= NOTHING:
+            ws.alive[U(net.n_words + w)] &= ~(word & (~word + ONE))
+        elif q != u and q != t:
+            give = net.capacity[U(row + q)] - spent
+            give = wanted if wanted < give else give
+            give = amount if amount < give else give
+            if give > NOTHING:
+                spent += give
+                ws.need[U(q)] = wanted - give
+                ws.short[0] -= give
+                amount -= give
+                if log < ws.log_from.size:
+                    ws.log_edge[U(log)] = row + q
+                    ws.log_into[U(log)] = net.n + q
+                    ws.log_from[U(log)] = u
+                    ws.log_amount[U(log)] = give
+                log += 1
+                if amount <= NOTHING:
+                    ws.cursor[at] = q
+                    ws.taken[at] = spent
+                    break
+        word &= word - ONE
+    return amount, log
+
+
+@inlined
+def give_up(level: int, u: int, net: Any, ws: Any) -> None:
+    """Remember that (level, u), and its chain below, cannot place any more."""
+    drop(ws.alive, level * net.n_words, u)
+    if ws.slack[U(u)] > NOTHING:
+        for m in range(2, level):
+            drop(ws.alive, m * net.n_words, u)
+
+
+@inlined
+def descend(
+    amount: float, level: int, u: int, t: int, log: int, net: Any, ws: Any
+) -> tuple[float, int]:
+    """Send `amount` from (level, u) to the sink, net.depth first; returns the rest and the log.
+
+    frames: level, position, level of the hop being tried. amounts: left, offered.
+    """
+    d = 0
+    ws.frames[0, 0], ws.frames[1, 0], ws.frames[2, 0] = level, u, 1
+    ws.amounts[0, 0] = ws.amounts[1, 0] = amount
+    while True:
+        level, u, hop = ws.frames[0, d], ws.frames[1, d], ws.frames[2, d]
+        left = ws.amounts[0, d]
+        if hop == 1:
+            left = absorb(left, level, u, t, net, ws)
+            hop = 2
+        child = -1
+        room = 0.0
+        while left > NOTHING and hop <= level and ws.short[0] > NOTHING:
+            room = through_chain(left, u, hop, level - 1, net, ws)
+            if room <= NOTHING:
+                hop += 1
+            elif hop == 2:
+                rest, log = serve_last(room, u, t, log, net, ws)
+                use_chain(room - rest, u, 2, level - 1, net, ws)
+                left -= room - rest
+                if rest > NOTHING:
+                    hop = 3
+            else:
+                child = next_arc(u, t, hop - 1, net, ws)
+                if child >= 0:
+                    break
+                hop += 1
+        if child >= 0:
+            ws.frames[2, d] = hop
+            ws.amounts[0, d] = left
+            edge = ((hop - 1) * net.n + u) * net.n + child
+            offer = min(room, net.capacity[U(edge)] - ws.taken[U(u * net.depth + hop - 1)])
+            d += 1
+            ws.frames[0, d], ws.frames[1, d], ws.frames[2, d] = hop - 1, child, 1
+            ws.amounts[0, d] = ws.amounts[1, d] = offer
+            continue
+        if ws.short[0] <= NOTHING:
+            return 0.0, log
+        if left > NOTHING:
+            give_up(level, u, net, ws)
+        gave = ws.amounts[1, d] - left
+        if d == 0:
+            return left, log
+        d -= 1
+        if gave > 0:
+            child = u
+            level, u, hop = ws.frames[0, d], ws.frames[1, d], ws.frames[2, d]
+            ws.amounts[0, d] -= gave
+            ws.taken[U(u * net.depth + hop - 1)] += gave
+            use_chain(gave, u, hop, level - 1, net, ws)
+            if log < ws.log_from.size:
+                ws.log_edge[U(log)] = ((hop - 1) * net.n + u) * net.n + child
+                ws.log_into[U(log)] = (hop - 1) * net.n + child
+                ws.log_from[U(log)] = u
+                ws.log_amount[U(log)] = gave
+            log += 1
+
+
+@kernel
+def greedy_flow(
+    level: int, s: int, t: int, order: Any, net: Any, ws: Any
+) -> tuple[float, int, int]:
+    """A blocking flow from (level, s) to token t, for level >= 3.
+
+    order: the positions by falling capacity of their edge from the source: the large ones
+    have the fewest ways to place what they get, so they choose first.
+    Returns the value, how it ended and the number of pushes (those past the log are lost).
+    """
+    total = 0.0
+    for e in range(net.n * net.depth):
+        ws.drops[e] = net.column[t * net.n * net.depth + e]
+        ws.used[e] = 0.0
+        ws.cursor[e] = 0
+        ws.taken[e] = 0.0
+    for u in range(net.n):
+        ws.need[u] = ws.drops[u * net.depth]
+        total += ws.need[u]
+        ws.slack[u] = net.slack[level * net.n + u]
+    for x in range(net.depth):
+        ws.drops[t * net.depth + x] = 0.0  # the sink's own chain is a chain, not a drop
+    for m in range(1, level):
+        fill(ws.alive, m * net.n_words, net.n_words, net.n)
+    ws.short[0] = total - NOTHING * net.n  # rounding may leave this much of the last few needs
+    delivered = 0.0
+    stuck = 0.0
+    log = 0
+    first = ((level - 1) * net.n + s) * net.n
+    for k in range(net.n):
+        u = order[k]
+        amount = net.capacity[U(first + u)]
+        rest = amount
+        if amount > NOTHING:
+            rest, log = descend(amount, level - 1, u, t, log, net, ws)
+            if ws.short[0] <= NOTHING:
+                return total, SINK_FULL, log
+            stuck += rest
+        ws.sent[U(u)] = amount - rest
+        delivered += amount - rest
+    if stuck <= NOTHING * net.n:
+        return delivered + stuck, SOURCE_EMPTY, log
+    return delivered, STUCK, log

@@ -1,0 +1,102 @@
+"""One pair from start to proof, and blocks of pairs, compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attnflow.maxflow.compiling import kernel
+from attnflow.maxflow.cuts import guessed_cut
+from attnflow.maxflow.greedy import STUCK, greedy_flow
+from attnflow.maxflow.network import CERTIFIED, NOTHING
+from attnflow.maxflow.residual import cut_capacity, load_greedy, maximise, put_back
+
+U = np.uint64
+
+# How a value was proved. The code of a proof is its place in this list.
+PROOFS = (
+    "closed_form",  # one or two layers: a sum of minima is flow and cut at once
+    "end_cut",  # the source or the sink is used up
+    "guessed_cut",  # a cut guessed from the greedy flow has its value
+    "searched_cut",  # a search of the residual graph found no way on
+    "augmented",  # a search found ways on, then none
+    "within_tolerance",  # as close to a known bound as the caller allowed
+    "settled_below",  # the values of the layer below leave no choice
+    "solved_again",  # rounding kept flow and cut apart; solved in whole numbers
+    "unproved",  # the same, before it is solved again
+)
+CLOSED_FORM, END_CUT, GUESSED_CUT, SEARCHED_CUT, AUGMENTED = 0, 1, 2, 3, 4
+WITHIN_TOLERANCE, SETTLED_BELOW, SOLVED_AGAIN, UNPROVED = 5, 6, 7, 8
+
+
+@kernel
+def solve_pair(
+    level: int, s: int, t: int, order: Any, tolerance: float, net: Any, ws: Any
+) -> tuple[float, float, int]:
+    """The maximum flow from (level, s) to token t, a cut's capacity and how it was proved."""
+    n = net.n
+    if level == 1:
+        value = net.capacity[U(s * n + t)]
+        return value, value, CLOSED_FORM
+    if level == 2:
+        value = 0.0
+        for q in range(n):
+            value += min(net.capacity[U((n + s) * n + q)], net.column[U((t * n + q) * net.depth)])
+        return value, value, CLOSED_FORM
+    value, end, log = greedy_flow(level, s, t, order, net, ws)
+    if end != STUCK:
+        return value, value, END_CUT
+    if log <= ws.log_from.size:
+        cut = guessed_cut(level, s, t, value, net, ws)
+        if cut - value <= CERTIFIED:
+            return value, cut, GUESSED_CUT
+        if tolerance > 0:
+            cut = min(cut, end_capacity(level, s, t, net))
+            if cut - value <= tolerance:
+                return value, cut, WITHIN_TOLERANCE
+        load_greedy(level, s, t, log, net, ws)
+    else:
+        value = 0.0
+    added, rounds = maximise(level, s, t, NOTHING, net.capacity, ws.residual, net, ws)
+    value += added
+    cut = cut_capacity(level, s, t, net.capacity, net, ws)
+    put_back(net, ws)
+    if abs(cut - value) > CERTIFIED:
+        return value, cut, UNPROVED
+    return value, cut, (AUGMENTED if rounds else SEARCHED_CUT)
+
+
+@kernel
+def end_capacity(level: int, s: int, t: int, net: Any) -> float:
+    """The smaller of what can leave the source and what can enter the sink."""
+    n = net.n
+    out = 0.0
+    into = 0.0
+    for q in range(n):
+        out += net.capacity[U(((level - 1) * n + s) * n + q)]
+        into += net.column[U((t * n + q) * net.depth)]
+    return min(out, into)
+
+
+@kernel
+def solve_rows(
+    first: int, last: int, level: int, sources: Any, sinks: Any, orders: Any, known: Any,
+    tolerance: float, stop: Any, lower: Any, upper: Any, proofs: Any, net: Any, ws: Any,
+) -> None:  # fmt: skip
+    """Rows first … last - 1: one source to all sinks each, unless its value is known already.
+
+    stop[0] is read before every pair, so that another thread can end the work early.
+    """
+    for r in range(first, last):
+        for k in range(sinks.size):
+            if stop[0] != 0:
+                return
+            if known[r, k]:
+                continue
+            value, cut, proof = solve_pair(
+                level, sources[r], sinks[k], orders[r], tolerance, net, ws
+            )
+            lower[r, k] = value
+            upper[r, k] = cut
+            proofs[r, k] = proof

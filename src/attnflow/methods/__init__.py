@@ -1,0 +1,1 @@
+"""Raw attention, rollout and flow: functions from an AttentionGraph to an Attribution."""

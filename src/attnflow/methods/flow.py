@@ -1,0 +1,255 @@
+"""Attention flow: exact maximum flow through the attention graph (paper §3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnflow.attribution import Attribution
+from attnflow.errors import InputError, SelectionError, expect_kind
+from attnflow.graph import AttentionGraph
+from attnflow.maxflow import FlowValues, Progress, max_flow, max_flows
+from attnflow.normalisation import Normalise, check_normalise, normalise_scores
+from attnflow.selection import (
+    Layers,
+    Position,
+    Positions,
+    resolve_layer,
+    resolve_layers,
+    resolve_position,
+    resolve_positions,
+)
+
+SAME = 1e-9  # flows closer than this to a bound are at that bound
+
+
+def flow(
+    graph: AttentionGraph,
+    *,
+    layers: Layers = None,
+    positions: Positions = None,
+    tokens: Positions = None,
+    normalise: Normalise = "none",
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Attribution:
+    """Attribute positions to input tokens by the maximum flow between them (paper §3).
+
+    layers: numbers from 1, -1 for the last; positions, tokens: indices or texts; all if not given.
+    normalise: "none" for the flows as they are, "rows" to scale each position's row to 1,
+    "receptive_field" to divide by the flow under uniform attention first.
+    threads: all processors if not given. progress: called with pairs done and pairs in all.
+    Returns scores: [layers, positions, tokens], float64 NumPy, each between 0 and 1 and exact to
+    1e-12: every one is proved by a cut of the same size. settings["proofs"] tells how, and
+    settings["saturated"] which share of the flows equals what can leave the position at all.
+    Raises SelectionError for a layer, position or token that does not exist, ShapeError for a
+    batch.
+
+    >>> graph = AttentionGraph.from_weights([[[0.5, 0.5], [0.0, 1.0]]] * 2)
+    >>> flow(graph, layers=2, positions=0).scores
+    array([[[0.75, 0.5 ]]])
+    """
+    expect_kind(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
+    check_normalise(normalise)
+    chosen = _choose(graph, layers, positions, tokens)
+    values = chosen.solve(threads=threads, progress=progress)
+    result = chosen.attribution(values.values, "flow", {"proofs": _used(values.proofs)})
+    result = replace(result, settings={**result.settings, "saturated": _share(graph, result)})
+    return normalise_scores(
+        result,
+        normalise,
+        lambda: flow(
+            graph.uniform(), layers=layers, positions=positions, tokens=tokens, threads=threads
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class FlowBounds:
+    """Flows known to lie between two bounds: there is one of `lower`, none beyond `upper`."""
+
+    lower: Attribution
+    upper: Attribution
+
+
+def flow_bounds(
+    graph: AttentionGraph,
+    *,
+    tolerance: float,
+    layers: Layers = None,
+    positions: Positions = None,
+    tokens: Positions = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> FlowBounds:
+    """Bound flows from both sides, faster than `flow` where a difference of `tolerance` is allowed.
+
+    tolerance: how far apart the bounds may be, from 0 (exact) to 1. The other options are those
+    of `flow`.
+    Raises InputError for a negative tolerance.
+    """
+    if not tolerance >= 0:
+        raise InputError(
+            f"tolerance is {tolerance}; expected a number from 0. Use flow() for exact values."
+        )
+    chosen = _choose(graph, layers, positions, tokens)
+    values = chosen.solve(threads=threads, progress=progress, tolerance=tolerance)
+    settings = {"tolerance": tolerance, "proofs": _used(values.proofs)}
+    return FlowBounds(
+        lower=chosen.attribution(values.values, "flow_lower_bound", settings),
+        upper=chosen.attribution(values.bounds, "flow_upper_bound", settings),
+    )
+
+
+@dataclass(frozen=True)
+class CutEdge:
+    """An edge of a minimum cut: it is full, and together with the others limits the flow."""
+
+    layer: int
+    position: int
+    below: int
+    capacity: float
+
+
+@dataclass(frozen=True, eq=False)
+class FlowPath:
+    """A maximum flow from one position to one token, edge by edge, and what limits it.
+
+    value: the flow. edges: [layer, queries, keys], the flow on every edge.
+    cut: the edges of a minimum cut, highest layer first; their capacities add up to the value.
+    source_side: [layer + 1, positions], the part of the graph that the cut leaves connected with
+    the position; row 0 is the input.
+    """
+
+    value: float
+    layer: int
+    position: int
+    token: int
+    tokens: tuple[str, ...]
+    edges: NDArray[np.float64]
+    source_side: NDArray[np.bool_]
+    cut: tuple[CutEdge, ...]
+
+    def __repr__(self) -> str:
+        way = f"{self.tokens[self.position]!r} at layer {self.layer} to {self.tokens[self.token]!r}"
+        return f"FlowPath({way}: {self.value:.4g}, limited by {len(self.cut)} edges)"
+
+
+def flow_path(
+    graph: AttentionGraph, *, layer: int = -1, position: Position, token: Position
+) -> FlowPath:
+    """One maximum flow from a position to a token: the flow on every edge, and a minimum cut.
+
+    There may be other flows and cuts of the same size.
+    Raises SelectionError for a layer, position or token that does not exist.
+
+    >>> graph = AttentionGraph.from_weights([[[0.5, 0.5], [0.0, 1.0]]] * 2)
+    >>> path = flow_path(graph, layer=2, position=0, token=1)
+    >>> path.value, [(edge.layer, edge.position, edge.below) for edge in path.cut]
+    (0.5, [(2, 0, 1), (1, 0, 1)])
+    """
+    expect_kind(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
+    number = resolve_layer(graph.n_layers, layer)
+    n = graph.n_tokens
+    source, sink = (resolve_position(graph.tokens, n, which) for which in (position, token))
+    capacities = graph.capacities()
+    pair = max_flow(capacities, layer=number, source=source, sink=sink)
+    if np.isinf(pair.value):
+        raise SelectionError(
+            f"position {source} is still token {sink} itself at layer {number}: every layer up to "
+            "there carries it on unchanged, so nothing limits the flow. Ask for a higher layer."
+        )
+    side = pair.source_side
+    below = [side[level] for level in range(number)]
+    below[0] = np.arange(n) != sink  # every other token may stay with the position
+    cut = [
+        CutEdge(level, int(u), int(q), float(capacities[level - 1, u, q]))
+        for level in range(number, 0, -1)
+        for u, q in np.argwhere(side[level][:, None] & ~below[level - 1][None, :])
+        if capacities[level - 1, u, q] > 0
+    ]
+    return FlowPath(pair.value, number, source, sink, graph.tokens, pair.edges, side, tuple(cut))
+
+
+def saturation(graph: AttentionGraph, attribution: Attribution) -> NDArray[np.float64]:
+    """The share of each position's tokens whose flow equals what can leave the position at all.
+
+    attribution: the result of `flow` for this graph, not normalised.
+    Returns [layers, positions]. Tokens at this bound tie for the highest flow, so where the share
+    is large the flow no longer ranks them: deep layers do this.
+    """
+    if attribution.method != "flow" or attribution.settings.get("normalise") != "none":
+        raise InputError(
+            f"the attribution is {attribution.method} with normalise="
+            f"{attribution.settings.get('normalise')!r}; expected plain flow. Call flow(graph)."
+        )
+    capacities = np.minimum(graph.capacities(), 1.0)
+    leaving = capacities.sum(axis=2)[
+        np.asarray(attribution.layers)[:, None] - 1, np.asarray(attribution.positions)[None, :]
+    ]
+    full: NDArray[np.bool_] = attribution.to_numpy() >= leaving[:, :, None] - SAME
+    return np.asarray(full.mean(axis=2))
+
+
+def _share(graph: AttentionGraph, result: Attribution) -> dict[str, float]:
+    """Layer number to the mean share of saturated flows, as JSON can write it."""
+    plain = replace(result, settings={"normalise": "none"})
+    shares = saturation(graph, plain).mean(axis=1)
+    return {
+        str(layer): round(float(share), 4)
+        for layer, share in zip(result.layers, shares, strict=True)
+    }
+
+
+def _used(proofs: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in proofs.items() if count}
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Which pairs of a graph to solve."""
+
+    graph: AttentionGraph
+    layers: tuple[int, ...]
+    positions: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    def solve(self, **options: Any) -> FlowValues:
+        return max_flows(
+            self.graph.capacities(),
+            layers=self.layers,
+            sources=self.positions,
+            sinks=self.columns,
+            **options,
+        )
+
+    def attribution(
+        self, scores: NDArray[np.float64], method: str, settings: Mapping[str, Any]
+    ) -> Attribution:
+        # A position that was only carried so far is the token itself; rollout gives it 1 as well.
+        scores = np.where(np.isinf(scores), 1.0, scores)
+        return Attribution(
+            scores=scores,
+            tokens=self.graph.tokens,
+            method=method,
+            layers=self.layers,
+            positions=self.positions,
+            columns=self.columns,
+            settings={**self.graph.settings, **settings},
+        )
+
+
+def _choose(
+    graph: AttentionGraph, layers: Layers, positions: Positions, tokens: Positions
+) -> _Choice:
+    n = graph.n_tokens
+    return _Choice(
+        graph=graph,
+        layers=resolve_layers(graph.n_layers, layers),
+        positions=resolve_positions(graph.tokens, n, positions),
+        columns=resolve_positions(graph.tokens, n, tokens),
+    )

@@ -1,0 +1,53 @@
+"""Raw attention: the weights of one layer, as they are."""
+
+from array_api_compat import array_namespace
+from array_api_compat import device as device_of
+
+from attnflow.attribution import Attribution
+from attnflow.errors import expect_kind
+from attnflow.graph import AttentionGraph
+from attnflow.normalisation import Normalise, check_normalise, normalise_scores
+from attnflow.selection import Layers, Positions, resolve_layers, resolve_positions
+
+
+def raw_attention(
+    graph: AttentionGraph,
+    *,
+    layers: Layers = None,
+    positions: Positions = None,
+    normalise: Normalise = "none",
+) -> Attribution:
+    """Give the attention of each position to the layer below, without residual connections.
+
+    layers: numbers from 1, -1 for the last; all if not given.
+    positions: indices or texts of tokens; all if not given.
+    Returns scores: [..., layers, positions, tokens]; each row sums to 1. Above layer 1 the tokens
+    stand for positions of the layer below; rollout and flow trace these back to the input.
+    Raises SelectionError for a layer or position that does not exist.
+
+    >>> graph = AttentionGraph.from_weights([[[0.5, 0.5], [0.0, 1.0]]])
+    >>> raw_attention(graph, positions=0).scores
+    array([[[0.5, 0.5]]])
+    """
+    expect_kind(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
+    check_normalise(normalise)
+    numbers = resolve_layers(graph.n_layers, layers)
+    chosen = resolve_positions(graph.tokens, graph.n_tokens, positions)
+    xp = array_namespace(graph.attention)
+    place = {"device": device_of(graph.attention)}
+    scores = xp.take(graph.attention, xp.asarray([n - 1 for n in numbers], **place), axis=-3)
+    if positions is not None:
+        scores = xp.take(scores, xp.asarray(list(chosen), **place), axis=-2)
+    raw = Attribution(
+        scores=scores,
+        tokens=graph.tokens,
+        method="raw",
+        layers=numbers,
+        positions=chosen,
+        settings=graph.settings,
+    )
+    return normalise_scores(
+        raw,
+        normalise,
+        lambda: raw_attention(graph.uniform(), layers=layers, positions=positions),
+    )

@@ -1,0 +1,183 @@
+"""The command line, in-process and once for real. Tests that run flow need Numba."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from attnflow import Attentions, __version__
+from attnflow.cli import main as cli
+from attnflow.errors import MissingDependencyError
+from tests.weights import TWO_LAYERS, TWO_LAYERS_ROLLOUT
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "attention.safetensors"
+    Attentions(TWO_LAYERS, tokens=["a", "b"]).save(path)
+    return str(path)
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.app, arguments)
+
+
+def scores_of(*arguments):
+    result = run("trace", *arguments, "--format", "json")
+    assert result.exit_code == 0, result.output
+    return np.asarray(json.loads(result.stdout)["scores"])
+
+
+def test_rollout_of_the_first_position_at_the_last_layer_is_the_default(path):
+    np.testing.assert_array_equal(scores_of(path), TWO_LAYERS_ROLLOUT[None, :1])
+
+
+def test_layers_and_positions_are_chosen_by_number_text_or_all(path):
+    whole = scores_of(path, "--layer", "all", "--position", "all")
+    assert whole.shape == (2, 2, 2)
+    np.testing.assert_array_equal(scores_of(path, "--position", "b"), whole[1:, 1:])
+    np.testing.assert_array_equal(
+        scores_of(path, "--layer", "1", "--position", "-1"), whole[:1, 1:]
+    )
+
+
+def test_raw_attention_and_its_options(path):
+    raw = scores_of(path, "--method", "raw", "--position", "all", "--layer", "all")
+    np.testing.assert_array_equal(raw, TWO_LAYERS)
+    even = scores_of(path, "--method", "raw", "--normalise", "receptive_field")
+    np.testing.assert_array_equal(even, [[[0.0, 1.0]]])
+    identity = scores_of(path, "--residual-weight", "1", "--heads", "0")
+    np.testing.assert_array_equal(identity, [[[1.0, 0.0]]])
+
+
+def test_flow_at_two_layers_is_a_sum_of_minima(path):
+    flows = scores_of(path, "--method", "flow", "--position", "all", "--threads", "1")
+    # From a, over a and b: to a min(0.5, 0.75) + min(0.5, 0), to b min(0.5, 0.25) + min(0.5, 1).
+    np.testing.assert_allclose(flows, [[[0.5, 0.75], [0.5, 0.75]]])
+
+
+def test_a_table_is_plain_where_it_cannot_be_coloured(path):
+    result = run("trace", path)
+    assert result.exit_code == 0
+    assert "\x1b" not in result.stdout
+    assert "0 a     0.375" in result.stdout
+
+
+def test_csv_can_be_read_by_others(path):
+    result = run("trace", path, "--format", "csv", "--top", "1")
+    [row] = csv.DictReader(io.StringIO(result.stdout))
+    assert (row["layer"], row["position_token"], row["token"]) == ("2", "a", "b")
+    assert float(row["score"]) == 0.625
+
+
+def test_tokens_from_the_command_line_or_a_file(path, tmp_path):
+    assert "0 the" in run("trace", path, "--tokens", "the,key").stdout
+    file = tmp_path / "tokens.txt"
+    file.write_text("a,b\nאב\n", encoding="utf-8")
+    result = run("trace", path, "--tokens-file", str(file), "--format", "json")
+    assert json.loads(result.stdout)["tokens"] == ["a,b", "אב"]
+
+
+def test_half_a_surrogate_pair_can_be_printed(tmp_path):
+    path = tmp_path / "a.safetensors"
+    Attentions([[[1.0]]], tokens=["\ud83d"]).save(path)
+    for output in ("table", "json", "csv"):
+        assert "\\ud83d" in run("trace", str(path), "--format", output).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "wording"),
+    [
+        (["--layer", "3"], "there is no layer 3; expected 1 to 2"),
+        (["--layer", "top"], "--layer is 'top'; expected a number, or 'all'"),
+        (["--position", "c"], "there is no token 'c'"),
+        (["--position", "2"], "there is no position 2"),
+        (["--heads", "1"], "has no head 1"),
+        (["--heads", "sum"], "heads is 'sum'; expected 'mean'"),
+        (["--residual-weight", "2"], "residual_weight is 2.0; expected numbers from 0"),
+        (["--tokens", "a"], "1 tokens were given for 2 positions"),
+        (["--tokens", "a,b", "--tokens-file", __file__], "were both given; expected one"),
+    ],
+)
+def test_misuse_is_one_sentence_on_stderr_and_exit_status_2(path, options, wording):
+    result = run("trace", path, *options)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("attnflow: ")
+    assert wording in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [["--method", "magic"], ["--top", "0"], ["--nonsense"]])
+def test_options_that_do_not_exist_are_misuse_too(path, options):
+    assert run("trace", path, *options).exit_code == 2
+
+
+def test_a_missing_file_is_misuse(tmp_path):
+    result = run("trace", str(tmp_path / "none.npy"))
+    assert result.exit_code == 2
+    assert "does not exist" in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_a_failure_that_is_not_the_callers_has_exit_status_1(path, monkeypatch):
+    def fail(*_):
+        raise MissingDependencyError("torch is not installed.")
+
+    monkeypatch.setattr(cli, "_run", fail)
+    result = run("trace", path)
+    assert result.exit_code == 1
+    assert result.stderr == "attnflow: torch is not installed.\n"
+
+
+def test_version_and_help():
+    assert run("--version").stdout == f"attnflow {__version__}\n"
+    text = run("trace", "--help").stdout
+    assert "Example: attnflow trace attention.safetensors --method flow" in text
+    assert "layers, heads, queries, keys" in " ".join(text.replace("│", " ").split())
+    assert run().exit_code == 2  # help, because a command is missing
+
+
+def test_progress_is_drawn_only_on_a_terminal(monkeypatch):
+    with cli._progress_bar() as progress:
+        assert progress is None
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with cli._progress_bar() as progress:
+        assert progress is not None
+        progress(1, 2)
+
+
+def run_for_real(*arguments, **environment):
+    code = "from attnflow.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONUTF8": "1", **environment},
+        check=False,
+    )
+
+
+def test_for_real(path):
+    done = run_for_real("trace", path)
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    assert "0 a     0.375" in done.stdout
+    assert done.stderr == ""
+    wrong = run_for_real("trace", path, "--layer", "3")
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("attnflow: there is no layer 3")
+    assert "Traceback" not in wrong.stderr
+
+
+def test_no_color_is_respected(path):
+    coloured = run_for_real("trace", path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="")
+    assert "48;5;" in coloured.stdout
+    plain = run_for_real("trace", path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1")
+    assert "48;5;" not in plain.stdout

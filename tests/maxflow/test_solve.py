@@ -1,0 +1,248 @@
+"""Many pairs at once: by hand, by properties, and against independent solvers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnflow.errors import InputError, ShapeError
+from attnflow.maxflow import max_flows
+from attnflow.maxflow.solve import count_threads
+from tests.maxflow.networks import KINDS, attention, causal, flow_by_networkx, flows_by_ortools
+from tests.refusal import refusal
+
+
+def test_three_layers_by_hand():
+    # Source (3, 0) sends 0.5 to each of two positions. Layer 2 lets 0.3 of position 0's half
+    # stay and 0.1 cross; position 1 keeps 0.2. Layer 1 gives token 0 at most 0.35 from 0 and
+    # 1.0 from 1. Through 0: min(0.5, 0.3 + 0.1) = 0.4 leaves it, 0.3 of that to 0 and 0.1 to 1;
+    # through 1: 0.2. Into token 0: min(0.3, 0.35) + min(0.1 + 0.2, 1) = 0.6.
+    capacities = np.asarray(
+        [
+            [[0.35, 0.0], [1.0, 0.0]],
+            [[0.3, 0.1], [0.0, 0.2]],
+            [[0.5, 0.5], [0.0, 0.0]],
+        ]
+    )
+    flows = max_flows(capacities, layers=[3], sources=[0])
+    assert flows.values[0, 0] == pytest.approx([0.6, 0.0], abs=1e-15)
+
+
+def test_flow_must_sometimes_be_taken_back():
+    # The first path anyone would send, 0 -> 0 -> 0, blocks the second unit, which can only go
+    # through position 0 of level 1; the first must move over to position 1. Maximum 2.
+    capacities = np.asarray(
+        [
+            [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]],
+            [[1.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]],
+            [[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]],
+        ]
+    )
+    flows = max_flows(capacities, layers=[3], sources=[0], sinks=[0])
+    assert flows.values.item() == 2.0
+
+
+def test_one_layer_is_the_capacities_themselves():
+    capacities = attention(1, 5, seed=1)
+    assert np.array_equal(max_flows(capacities).values, capacities)
+
+
+def test_two_layers_are_sums_of_minima():
+    low, high = attention(2, 6, seed=2)
+    expected = np.minimum(high[:, :, None], low[None, :, :]).sum(axis=1)
+    flows = max_flows(np.stack([low, high]), layers=[2])
+    assert flows.values[0] == pytest.approx(expected, abs=1e-15)
+
+
+def test_one_token():
+    flows = max_flows(np.asarray([[[0.5]], [[1.0]], [[0.25]], [[1.0]]]))
+    assert flows.values[:, 0, 0].tolist() == [0.5, 0.5, 0.25, 0.25]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("depth", "n"), [(1, 4), (2, 5), (3, 1), (3, 7), (5, 6), (8, 4)])
+def test_all_pairs_agree_with_ortools(kind, depth, n):
+    for seed in range(8):
+        capacities = KINDS[kind](depth, n, seed)
+        flows = max_flows(capacities)
+        check_bounds(flows, capacities)
+        for layer in range(1, depth + 1):
+            for source in range(n):
+                expected = flows_by_ortools(capacities, layer, source)
+                assert flows.values[layer - 1, source] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_agrees_with_networkx(kind):
+    for seed in range(12):
+        depth, n = 2 + seed % 5, 2 + seed % 4
+        capacities = KINDS[kind](depth, n, 100 + seed)
+        flows = max_flows(capacities, layers=[depth])
+        for source, sink in np.ndindex(n, n):
+            expected = flow_by_networkx(capacities, depth, source, sink)
+            assert flows.values[0, source, sink] == pytest.approx(expected, abs=1e-9)
+
+
+def test_whole_numbers_come_out_exactly():
+    for seed in range(60):
+        capacities = KINDS["whole_numbers"](4, 6, seed)
+        values = max_flows(capacities).values
+        assert np.array_equal(values, np.round(values))
+        assert np.array_equal(values[3, 0], np.round(flows_by_ortools(capacities, 4, 0)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_thousands_of_pairs_at_depth_agree_with_ortools(kind):
+    for seed, (depth, n) in enumerate([(24, 5), (12, 12), (6, 40), (4, 70), (3, 130)]):
+        capacities = KINDS[kind](depth, n, seed)
+        flows = max_flows(capacities)
+        check_bounds(flows, capacities)
+        for layer in {3, depth // 2, depth}:
+            for source in (0, n // 2, n - 1):
+                expected = flows_by_ortools(capacities, layer, source)
+                assert flows.values[layer - 1, source] == pytest.approx(expected, abs=1e-9)
+
+
+def check_bounds(flows, capacities):
+    scale = capacities.sum(axis=2).max()
+    assert np.abs(flows.bounds - flows.values).max() <= 1e-12 * max(scale, 1e-300) * 2
+    assert sum(flows.proofs.values()) == flows.values.size
+    assert flows.proofs["unproved"] == 0
+
+
+@given(st.integers(0, 10_000), st.integers(2, 6), st.integers(1, 8))
+@settings(max_examples=40, deadline=None)
+def test_permuting_positions_permutes_flows(seed, depth, n):
+    capacities = attention(depth, n, seed)
+    order = np.random.default_rng(seed).permutation(n)
+    permuted = max_flows(capacities[:, order][:, :, order]).values
+    assert permuted == pytest.approx(max_flows(capacities).values[:, order][:, :, order], abs=1e-12)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 9))
+@settings(max_examples=40, deadline=None)
+def test_flow_lies_between_rollout_and_both_ends(seed, depth, n):
+    capacities = causal(depth, n, seed) if seed % 2 else attention(depth, n, seed)
+    values = max_flows(capacities).values
+    rollout = np.eye(n)
+    for layer in range(depth):
+        rollout = capacities[layer] @ rollout
+        assert (values[layer] >= rollout - 1e-12).all()
+        assert (values[layer] <= capacities[layer].sum(axis=1)[:, None] + 1e-12).all()
+        into = capacities[0].sum(axis=0) if layer else capacities[0]
+        assert (values[layer] <= into + 1e-12).all()
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_the_answer_does_not_depend_on_threads(threads):
+    capacities = attention(5, 24, seed=5)
+    alone = max_flows(capacities, threads=1)
+    together = max_flows(capacities, threads=threads)
+    assert np.array_equal(alone.values, together.values)
+    assert alone.proofs == together.proofs
+
+
+def test_the_answer_does_not_depend_on_the_order_or_choice_of_pairs():
+    capacities = attention(4, 12, seed=6)
+    everything = max_flows(capacities).values
+    some = max_flows(capacities, layers=[4, 2], sources=[7, 0, 3], sinks=[11, 5]).values
+    expected = everything[[3, 1]][:, [7, 0, 3]][:, :, [11, 5]]
+    assert some == pytest.approx(expected, abs=1e-12)
+    assert np.array_equal(max_flows(capacities, sources=[3]).values[:, 0], everything[:, 3])
+
+
+def test_float32_input_gives_the_flows_of_the_same_numbers_in_float64():
+    capacities = attention(4, 10, seed=7).astype(np.float32)
+    exact = max_flows(capacities.astype(np.float64)).values
+    assert np.array_equal(max_flows(np.asarray(capacities)).values, exact)
+
+
+def test_the_layer_below_settles_deep_layers():
+    # Sharp enough mixing that every position fills every sink after a few layers.
+    flows = max_flows(attention(16, 12, seed=8, sharpness=0.5))
+    assert flows.proofs["settled_below"] > 0
+    one_by_one = np.stack(
+        [max_flows(attention(16, 12, 8, 0.5), layers=[k]).values[0] for k in (10, 13, 16)]
+    )
+    assert flows.values[[9, 12, 15]] == pytest.approx(one_by_one, abs=1e-12)
+
+
+def test_unlimited_edges_carry_everything():
+    # Position 0 is carried through layers 2 and 3; below, 0.4 of it comes from token 1.
+    capacities = np.asarray([[[0.6, 0.4], [0.0, 1.0]]] + [[[np.inf, 0.0], [0.5, 0.5]]] * 2)
+    values = max_flows(capacities).values
+    assert values[2, 0] == pytest.approx([0.6, 0.4], abs=1e-12)
+    assert values[1, 1] == pytest.approx([0.5, 0.9])
+
+
+def test_a_position_that_is_only_carried_has_an_unlimited_flow():
+    capacities = np.asarray([[[np.inf, 0.0], [0.5, 0.5]]] * 4)
+    values = max_flows(capacities).values
+    assert np.isinf(values[:, 0, 0]).all()
+    assert (values[:, 0, 1] == 0).all()
+
+
+def test_tolerance_gives_bounds_from_both_sides():
+    capacities = attention(5, 40, seed=9)
+    exact = max_flows(capacities).values
+    loose = max_flows(capacities, tolerance=0.2)
+    assert loose.proofs["within_tolerance"] > 0
+    assert (loose.values <= exact + 1e-12).all()
+    assert (loose.bounds >= exact - 1e-12).all()
+    assert (loose.bounds - loose.values).max() <= 0.2
+
+
+def test_progress_counts_all_pairs():
+    seen = []
+    max_flows(attention(3, 30, seed=0), threads=2, progress=lambda *counts: seen.append(counts))
+    assert seen[-1] == (2700, 2700)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_an_error_in_progress_ends_the_threads_and_later_calls_work():
+    def interrupt(_done, _total):
+        raise KeyboardInterrupt
+
+    capacities = attention(4, 48, seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        max_flows(capacities, threads=2, progress=interrupt)
+    again = max_flows(capacities, threads=2).values
+    assert np.array_equal(again, max_flows(capacities, threads=1).values)
+
+
+def test_memory_stays_at_a_few_graphs_per_thread():
+    from attnflow.maxflow.network import build_network, build_workspace
+
+    capacities = np.full((6, 128, 128), 1 / 128)
+    network, _, _ = build_network(capacities)
+    shared = sum(a.nbytes for a in network if isinstance(a, np.ndarray))
+    scratch = sum(a.nbytes for a in build_workspace(network))
+    assert shared <= 2.5 * capacities.nbytes
+    assert scratch <= 4 * capacities.nbytes
+
+
+def test_a_thousand_positions():
+    capacities = attention(3, 1024, seed=3)
+    flows = max_flows(capacities, layers=[3], sources=[5], sinks=[0, 5, 1023])
+    check_bounds(flows, capacities)
+    expected = flows_by_ortools(capacities, 3, 5, sinks=[0, 5, 1023])
+    assert flows.values[0, 0] == pytest.approx(expected, abs=1e-9)
+
+
+def test_small_jobs_stay_on_one_thread():
+    assert count_threads(8, pairs=100) == 1
+    assert count_threads(2, pairs=100_000) == 2
+
+
+def test_refusals():
+    with refusal(ShapeError, "shape (2, 3)", "expected [layers, positions, positions]", "Pad"):
+        max_flows(np.zeros((2, 3)))
+    with refusal(
+        InputError, "negative numbers or NaN", "expected numbers from 0", "AttentionGraph"
+    ):
+        max_flows(np.asarray([[[-0.1, 1.1], [0.0, 1.0]]]))
+    with refusal(InputError, "negative numbers or NaN"):
+        max_flows(np.asarray([[[np.nan, 1.1], [0.0, 1.0]]]))
+    with refusal(InputError, "threads is 0", "expected a number from 1", "Leave it out"):
+        max_flows(attention(1, 2, 0), threads=0)

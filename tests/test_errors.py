@@ -1,0 +1,26 @@
+import pytest
+
+from attnflow import errors
+from tests.refusal import refusal
+
+
+@pytest.mark.parametrize(
+    "name", ["ShapeError", "AttentionError", "SelectionError", "FileError", "InputError"]
+)
+def test_wrong_input_is_a_value_error_of_attnflow(name):
+    kind = getattr(errors, name)
+    assert issubclass(kind, errors.InputError)
+    assert issubclass(kind, errors.AttnflowError)
+    assert issubclass(kind, ValueError)
+
+
+def test_a_missing_package_is_an_import_error_and_no_wrong_input():
+    assert issubclass(errors.MissingDependencyError, errors.AttnflowError)
+    assert issubclass(errors.MissingDependencyError, ImportError)
+    assert not issubclass(errors.MissingDependencyError, errors.InputError)
+
+
+def test_expect_kind_names_what_was_given_and_the_way_out():
+    errors.expect_kind(1, int, "")
+    with refusal(errors.InputError, "tuple was given", "expected list", "Make one: list(x)."):
+        errors.expect_kind((), list, "Make one: list(x).")

@@ -1,16 +1,14 @@
-"""One blocking flow, built from the source down: nearly always the maximum already.
+"""One blocking flow, built from the source down: often the maximum already.
 
-Every unit that arrives at a position first goes where it costs nothing to send: down the
-position's own chain to its own edge into the sink, then over edges that lead straight into
-the sink's chain. Only what is left over hops to other positions, from the bottom level
-upwards, and a position that once could not place all it was given is never asked again.
-No residual graph is kept: edges out of a position are used in order, so a cursor and the
-use of the edge under it say all. Pushes over hopping edges are logged, so that the rare
-pair that needs more can be carried on by `residual`.
+What arrives at a position is first delivered without a detour: over its edges straight into the
+sink's chain, highest first, and down its own chain to its own edge into the sink. Only what is
+left hops to other positions, from the lowest level upwards, and a position that once could not
+place all it was given is never asked again. The order follows one rule: use first what others
+cannot use.
 
-The functions take their arrays one by one: Numba counts references for every array it takes
-out of a tuple, which here would cost twenty times the arithmetic. `network` says what the
-arrays hold.
+No residual graph is kept. Edges out of a position are used in order, so a cursor and the use of
+the edge under it say all; the flow down a chain is kept as differences. Pushes over hopping edges
+are logged, so that a pair that needs more can be carried on by `residual`.
 """
 
 from __future__ import annotations
@@ -62,9 +60,9 @@ def use_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any) -> 
 
 @inlined
 def drop_with_care(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> float:
-    """The drops of `absorb` where a chain may be too narrow for them."""
+    """The same as `drop_into_chain`, where a chain may be too narrow for it."""
     base = u * net.depth
-    for x in range(1, level):
+    for x in range(level - 1, 0, -1):
         give = min(amount, ws.drops[U(base + x)], ws.need[U(t)])
         give = through_chain(give, t, 1, x - 1, net, ws)
         give = through_chain(give, u, x + 1, level - 1, net, ws)
@@ -79,18 +77,8 @@ def drop_with_care(amount: float, level: int, u: int, t: int, net: Any, ws: Any)
 
 
 @inlined
-def absorb(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> float:
-    """Deliver without hopping: u's own edge into the sink, then drops into the sink's chain.
-
-    Returns what could not be delivered.
-    """
-    give = min(amount, ws.need[U(u)])
-    give = through_chain(give, u, 1, level - 1, net, ws)
-    if give > 0:
-        ws.need[U(u)] -= give
-        ws.short[0] -= give
-        use_chain(give, u, 1, level - 1, net, ws)
-        amount -= give
+def drop_into_chain(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> float:
+    """Deliver over edges from u's chain straight into the sink's; returns the rest."""
     if u == t or amount <= NOTHING:
         return amount
     wanted = ws.need[U(t)]
@@ -101,7 +89,7 @@ def absorb(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> floa
     base = u * net.depth
     target = t * net.depth
     left = amount
-    for x in range(1, level):  # no branches: this loop decides the speed of the whole solver
+    for x in range(level - 1, 0, -1):  # the innermost loop of all, so without branches
         give = ws.drops[U(base + x)]
         give = left if left < give else give
         give = wanted if wanted < give else give
@@ -118,6 +106,23 @@ def absorb(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> floa
     ws.need[U(t)] = wanted
     ws.short[0] -= given
     return left
+
+
+@inlined
+def absorb(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> float:
+    """Deliver without hopping: drops into the sink's chain, then u's own edge into the sink.
+
+    Returns what could not be delivered.
+    """
+    amount = drop_into_chain(amount, level, u, t, net, ws)
+    give = min(amount, ws.need[U(u)])
+    give = through_chain(give, u, 1, level - 1, net, ws)
+    if give > 0:
+        ws.need[U(u)] -= give
+        ws.short[0] -= give
+        use_chain(give, u, 1, level - 1, net, ws)
+        amount -= give
+    return amount
 
 
 @inlined
@@ -209,7 +214,7 @@ def give_up(level: int, u: int, net: Any, ws: Any) -> None:
 def descend(
     amount: float, level: int, u: int, t: int, log: int, net: Any, ws: Any
 ) -> tuple[float, int]:
-    """Send `amount` from (level, u) to the sink, net.depth first; returns the rest and the log.
+    """Send `amount` from (level, u) to the sink, depth first; returns the rest and the log.
 
     frames: level, position, level of the hop being tried. amounts: left, offered.
     """

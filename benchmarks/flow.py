@@ -1,0 +1,209 @@
+"""Exact attention flow against general solvers: medians, ratios, growth.
+
+    python -m benchmarks.flow [--quick]
+
+Prints the tables, saves benchmarks/results/flow.json, and writes docs/flow-speed.md and its
+picture from that file. All solvers run in this one process on the same graphs; every value is
+compared with OR-tools'.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnflow.maxflow import max_flows
+from benchmarks import graphs, peers
+from benchmarks.flow_report import write_report
+
+Floats = NDArray[np.float64]
+RESULTS = Path(__file__).parent / "results" / "flow.json"
+
+
+def median_seconds(job: Callable[[], Any], repeats: int) -> float:
+    """The median time of a job, after one run that is not counted."""
+    job()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        job()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def compare_at(capacities: Floats, size: int, repeats: int, name: str) -> dict[str, Any]:
+    """One position to all tokens at the top layer: every solver, several positions."""
+    depth, n, _ = capacities.shape
+    positions = [0, n // 4, n // 2, 3 * n // 4, n - 1]
+    row: dict[str, Any] = {"graph": name, "tokens": n, "layers": depth, "solvers": {}}
+    solvers = {"attnflow": peers.attnflow, **peers.GENERAL}
+    reference = {p: peers.or_tools(capacities, depth, p, range(n)) for p in positions}
+    for solver, job in solvers.items():
+        if size > peers.LARGEST.get(solver, size):
+            continue
+        count = peers.TOKENS.get(solver, {}).get(size) or n
+        tokens = [int(t) for t in np.linspace(0, n - 1, count)]
+        ours = solver == "attnflow"
+        per_pair, worst = [], 0.0
+        for p in positions if ours or solver == "OR-tools" else positions[:2]:
+            seconds = median_seconds(
+                partial(job, capacities, depth, p, tokens),
+                repeats * 5 if ours else (repeats if solver == "OR-tools" else 1),
+            )
+            per_pair.append(seconds / len(tokens))
+            values = job(capacities, depth, p, tokens)
+            worst = max(worst, float(np.abs(values - reference[p][tokens]).max()))
+        row["solvers"][solver] = {
+            "microseconds_per_pair": statistics.median(per_pair) * 1e6,
+            "by_position": [t * 1e6 for t in per_pair],
+            "largest_difference": worst,
+        }
+    base = row["solvers"]["attnflow"]
+    for entry in row["solvers"].values():
+        entry["times_slower"] = entry["microseconds_per_pair"] / base["microseconds_per_pair"]
+    print_row(row)
+    return row
+
+
+def print_row(row: dict[str, Any]) -> None:
+    print(f"\n{row['graph']}, {row['tokens']} tokens, {row['layers']} layers: one position to all")
+    for solver, entry in row["solvers"].items():
+        print(
+            f"  {solver:45s} {entry['microseconds_per_pair']:12.1f} us a pair "
+            f"{entry['times_slower']:9.1f}x   differs by {entry['largest_difference']:.0e}"
+        )
+
+
+def authors_way(repeats: int) -> dict[str, Any]:
+    """All pairs at all layers of 16 tokens: ours in full, Edmonds-Karp on a sample of pairs."""
+    capacities = graphs.real_attention(16)
+    depth, n, _ = capacities.shape
+    ours = median_seconds(lambda: max_flows(capacities, threads=1), repeats * 3)
+    job = peers.GENERAL["networkx Edmonds-Karp (the authors' choice)"]
+    sample = [(layer, p) for layer in range(1, depth + 1) for p in (0, 5, 10)]
+    start = time.perf_counter()
+    for layer, p in sample:
+        job(capacities, layer, p, [2, 9])
+    theirs = (time.perf_counter() - start) / (2 * len(sample)) * depth * n * n
+    row = {"pairs": depth * n * n, "seconds": ours, "authors_seconds": theirs}
+    row["ratio"] = theirs / ours
+    print(
+        f"\nAll {row['pairs']} pairs of 16 tokens: {ours:.4f} s, the authors' way {theirs:.0f} s "
+        f"(from {2 * len(sample)} pairs): {row['ratio']:.0f}x"
+    )
+    return row
+
+
+def threads(repeats: int) -> dict[str, Any]:
+    """All pairs of 128 tokens: six layers on one thread and two, twelve layers on two."""
+    six = graphs.real_attention(128)
+    one = median_seconds(lambda: max_flows(six, threads=1), repeats)
+    two = median_seconds(lambda: max_flows(six, threads=2), repeats)
+    twelve = graphs.deep_attention(128, 12)
+    start = time.perf_counter()
+    flows = max_flows(twelve, threads=2)
+    seconds = time.perf_counter() - start
+    row: dict[str, Any] = {"one": one, "two": two, "ratio": one / two, "twelve_layers": seconds}
+    row["proofs_of_twelve"] = dict(flows.proofs)
+    print(
+        f"\nAll pairs, 128 tokens, 6 layers: {one:.2f} s on one thread, {two:.2f} s on two "
+        f"({row['ratio']:.2f}x); 12 layers on two: {seconds:.2f} s"
+    )
+    return row
+
+
+def growth(quick: bool) -> dict[str, Any]:
+    """Time per pair against the number of tokens and of layers, with fitted exponents."""
+    sizes = [16, 32, 64, 128, 256] + ([] if quick else [512])
+    depths = [3, 6, 12, 24]
+    by_tokens, by_layers = [], []
+    for n in sizes:
+        by_tokens.append(time_per_pair(graphs.real_attention(n)))
+    for depth in depths:
+        by_layers.append(time_per_pair(graphs.deep_attention(64, depth)))
+    result = {
+        "tokens": sizes,
+        "microseconds_by_tokens": by_tokens,
+        "exponent_of_tokens": exponent(sizes, by_tokens),
+        "layers": depths,
+        "microseconds_by_layers": by_layers,
+        "exponent_of_layers": exponent(depths, by_layers),
+    }
+    print(
+        f"\nTime per pair grows as tokens^{result['exponent_of_tokens']:.2f} and "
+        f"layers^{result['exponent_of_layers']:.2f}"
+    )
+    return result
+
+
+def time_per_pair(capacities: Floats) -> float:
+    """Microseconds a pair, one position to all tokens at the top layer, median over positions."""
+    depth, n, _ = capacities.shape
+    times = [
+        median_seconds(partial(peers.attnflow, capacities, depth, p, range(n)), 5)
+        for p in (0, n // 3, n // 2, n - 1)
+    ]
+    return float(statistics.median(times) / n * 1e6)
+
+
+def exponent(x: list[int], y: list[float]) -> float:
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def machine() -> dict[str, Any]:
+    model = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = lines[0].split(":", 1)[1].strip() if lines else model
+    packages = ("numba", "numpy", "ortools", "igraph", "scipy", "networkx")
+    return {
+        "processor": model,
+        "processors": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in packages},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and repeats; not saved")
+    quick = parser.parse_args().quick
+    repeats = 1 if quick else 3
+    sizes = [16, 64] if quick else [16, 64, 128, 150, 256]
+    rows = [compare_at(graphs.real_attention(n), n, repeats, "real attention") for n in sizes]
+    kinds: list[tuple[str, Floats]] = [
+        ("real attention made causal", graphs.made_causal(graphs.real_attention(64))),
+        ("sharp random rows", graphs.random_rows(64, 6, 0.05)),
+        ("flat random rows", graphs.random_rows(64, 6, 5.0)),
+        ("real attention of two texts", graphs.deep_attention(64, 12)),
+        ("real attention of four texts", graphs.deep_attention(64, 24)),
+    ]
+    rows += [compare_at(capacities, 65, repeats, name) for name, capacities in kinds]
+    result = {
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "one_position": rows,
+        "authors_way": authors_way(repeats),
+        "threads": threads(repeats),
+        "growth": growth(quick),
+    }
+    if not quick:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_report(result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""docs/flow-speed.md and its picture, from the saved results of benchmarks.flow.
+
+python -m benchmarks.flow_report
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "flow.json"
+PAGE = ROOT / "docs" / "flow-speed.md"
+PICTURE = ROOT / "docs" / "flow-growth.svg"
+
+
+def write_report(result: dict[str, Any]) -> None:
+    PAGE.write_text(page(result), encoding="utf-8")
+    draw_growth(result["growth"])
+
+
+def page(result: dict[str, Any]) -> str:
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    threads, growth, authors = result["threads"], result["growth"], result["authors_way"]
+    table = "\n".join(comparison(result["one_position"]))
+    return f"""# How fast flow is
+
+<!-- Written by `python -m benchmarks.flow`; do not edit. -->
+
+Measured on {result["date"]} with `make bench` on {machine["processors"]} processors
+({machine["processor"]}), Python {machine["python"]}, {versions}.
+All solvers run in one process on the same graphs, on one thread; times are medians over five
+positions and include building each solver's own graph. Real attention is that of
+all-MiniLM-L6-v2 (6 layers, 12 heads averaged); more layers are those of several texts, one above
+the other. Other machines will give other times; the ratios are what to look at.
+
+## One position to all tokens, at the last layer
+
+Microseconds a pair, and in brackets how many times slower than attnflow.
+
+{table}
+
+Our values differ from those of OR-tools by at most {worst(result["one_position"]):.0e}; its
+capacities are rounded to multiples of 2^-50.
+
+## Whole jobs
+
+| job | time |
+| --- | --- |
+| all {authors["pairs"]:,} pairs of 16 tokens, 6 layers, one thread | {authors["seconds"] * 1e3:.1f} ms |
+| the same in the authors' way (from a sample of the pairs) | {authors["authors_seconds"]:.0f} s, {authors["ratio"]:,.0f} times as long |
+| all pairs of 128 tokens, 6 layers, one thread | {threads["one"]:.2f} s |
+| the same on two threads | {threads["two"]:.2f} s, {threads["ratio"]:.2f} times as fast |
+| all pairs of 128 tokens, 12 layers, two threads | {threads["twelve_layers"]:.1f} s |
+
+## Growth
+
+Time per pair grows as the number of tokens to the power {growth["exponent_of_tokens"]:.2f}, and as
+the number of layers to the power {growth["exponent_of_layers"]:.2f}. The paper's bound for a general
+solver is the fourth power of the tokens.
+
+![Time per pair against tokens and layers](flow-growth.svg)
+"""
+
+
+def comparison(rows: list[dict[str, Any]]) -> list[str]:
+    solvers = [name for name in rows[0]["solvers"] if name != "attnflow"]
+    lines = [
+        "| graph | tokens | layers | attnflow | " + " | ".join(solvers) + " |",
+        "| --- | --- | --- | --- | " + " | ".join("---" for _ in solvers) + " |",
+    ]
+    for row in rows:
+        ours = row["solvers"]["attnflow"]["microseconds_per_pair"]
+        cells = [row["graph"], str(row["tokens"]), str(row["layers"]), f"{ours:.1f}"]
+        for name in solvers:
+            entry = row["solvers"].get(name)
+            cells.append(
+                f"{entry['microseconds_per_pair']:,.0f} ({entry['times_slower']:,.0f}x)"
+                if entry
+                else "-"
+            )
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def worst(rows: list[dict[str, Any]]) -> float:
+    return float(max(row["solvers"]["attnflow"]["largest_difference"] for row in rows))
+
+
+def draw_growth(growth: dict[str, Any]) -> None:
+    """Two log-log panels: time per pair against tokens and against layers."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "attnflow"  # the same file for the same numbers
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import NullFormatter, ScalarFormatter
+
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    for axis, what, colour in zip(axes, ("tokens", "layers"), ("#0072b2", "#d55e00"), strict=True):
+        x, y = growth[what], growth[f"microseconds_by_{what}"]
+        axis.loglog(x, y, "o-", color=colour)
+        axis.set_xticks(x, [str(value) for value in x])
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.yaxis.set_major_formatter(ScalarFormatter())
+        axis.set_xlabel(what + (" (6 layers)" if what == "tokens" else " (64 tokens)"))
+        axis.set_ylabel("microseconds a pair")
+        axis.set_title(f"grows as {what}$^{{{growth[f'exponent_of_{what}']:.2f}}}$", fontsize=11)
+        axis.grid(visible=True, which="major", alpha=0.3)
+    figure.savefig(PICTURE, metadata={"Date": None})
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    write_report(json.loads(RESULTS.read_text(encoding="utf-8")))

@@ -115,7 +115,11 @@ def threads(repeats: int) -> dict[str, Any]:
     flows = max_flows(twelve, threads=2)
     seconds = time.perf_counter() - start
     row: dict[str, Any] = {"one": one, "two": two, "ratio": one / two, "twelve_layers": seconds}
-    row["proofs_of_twelve"] = dict(flows.proofs)
+    row["proofs"] = {
+        "layer 6 of 6": dict(max_flows(six, layers=[6]).proofs),
+        "layers 1 to 6": dict(max_flows(six).proofs),
+        "layers 1 to 12": dict(flows.proofs),
+    }
     print(
         f"\nAll pairs, 128 tokens, 6 layers: {one:.2f} s on one thread, {two:.2f} s on two "
         f"({row['ratio']:.2f}x); 12 layers on two: {seconds:.2f} s"

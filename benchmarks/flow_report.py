@@ -53,6 +53,12 @@ capacities are rounded to multiples of 2^-50.
 | the same on two threads | {threads["two"]:.2f} s, {threads["ratio"]:.2f} times as fast |
 | all pairs of 128 tokens, 12 layers, two threads | {threads["twelve_layers"]:.1f} s |
 
+## How values were proved
+
+All pairs of 128 tokens, real attention. [](flow-algorithm.md) says what the proofs are.
+
+{proof_table(threads["proofs"])}
+
 ## Growth
 
 Time per pair grows as the number of tokens to the power {growth["exponent_of_tokens"]:.2f}, and as
@@ -83,20 +89,28 @@ def comparison(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def proof_table(proofs: dict[str, dict[str, int]]) -> str:
+    names = [name for name in next(iter(proofs.values())) if any(p[name] for p in proofs.values())]
+    lines = ["| job | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
+    for job, counts in proofs.items():
+        total = sum(counts.values())
+        cells = [f"{counts[name] / total:.1%}" for name in names]
+        lines.append(f"| {job} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def worst(rows: list[dict[str, Any]]) -> float:
     return float(max(row["solvers"]["attnflow"]["largest_difference"] for row in rows))
 
 
 def draw_growth(growth: dict[str, Any]) -> None:
     """Two log-log panels: time per pair against tokens and against layers."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "attnflow"  # the same file for the same numbers
-    from matplotlib import pyplot as plt
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter, ScalarFormatter
 
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    axes = figure.subplots(1, 2)
     for axis, what, colour in zip(axes, ("tokens", "layers"), ("#0072b2", "#d55e00"), strict=True):
         x, y = growth[what], growth[f"microseconds_by_{what}"]
         axis.loglog(x, y, "o-", color=colour)
@@ -107,8 +121,8 @@ def draw_growth(growth: dict[str, Any]) -> None:
         axis.set_ylabel("microseconds a pair")
         axis.set_title(f"grows as {what}$^{{{growth[f'exponent_of_{what}']:.2f}}}$", fontsize=11)
         axis.grid(visible=True, which="major", alpha=0.3)
-    figure.savefig(PICTURE, metadata={"Date": None})
-    plt.close(figure)
+    with rc_context({"svg.hashsalt": "attnflow"}):  # the same file for the same numbers
+        figure.savefig(PICTURE, metadata={"Date": None})
 
 
 if __name__ == "__main__":

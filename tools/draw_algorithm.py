@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("svg")
-matplotlib.rcParams["svg.hashsalt"] = "attnflow"  # the same file every time
-from matplotlib import pyplot as plt
+from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
 
 PICTURE = Path(__file__).parent.parent / "docs" / "flow-algorithm.svg"
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#9a9a9a"
@@ -23,10 +21,11 @@ def arrow(
 
 
 def main() -> None:
-    figure, axis = plt.subplots(figsize=(8.2, 3.9), layout="constrained")
+    figure = Figure(figsize=(8.2, 3.9), layout="constrained")
+    axis = figure.subplots()
     for name, x in COLUMNS.items():
         for level in range(TOP + 1):
-            node = plt.Circle((x, level), 0.17, facecolor="white", edgecolor="#333333", zorder=3)
+            node = Circle((x, level), 0.17, facecolor="white", edgecolor="#333333", zorder=3)
             axis.add_patch(node)
             axis.text(x, level, f"${name}$", ha="center", va="center", zorder=4)
         for level in range(TOP, 0, -1):
@@ -67,7 +66,8 @@ def main() -> None:
     axis.set_ylim(-0.3, TOP + 0.6)
     axis.set_aspect("equal")
     axis.axis("off")
-    figure.savefig(PICTURE, metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "attnflow"}):  # the same file every time
+        figure.savefig(PICTURE, metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -198,7 +198,8 @@ def heat_cell(score: float, highest: float) -> Text:
     share = min(max(score / highest, 0.0), 1.0)
     white, blue = (247, 251, 255), (8, 69, 148)
     red, green, last = (round(w + (b - w) * share) for w, b in zip(white, blue, strict=True))
-    front = "white" if share > 0.5 else "black"
+    # Where black and white text stand out alike; 16 colours turn the shades below into light grey.
+    front = "white" if share > 0.7 else "black"
     return Text(f"{score:.3f}", style=f"{front} on rgb({red},{green},{last})")
 
 

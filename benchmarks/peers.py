@@ -77,6 +77,21 @@ def networkx_job(algorithm: Callable[..., nx.DiGraph]) -> Job:
     return job
 
 
+def authors_way(capacities: Floats, pairs: Sequence[tuple[int, int, int]]) -> Floats:
+    """What the paper's repository does: the whole graph once, then Edmonds-Karp for each pair.
+
+    pairs: layer, position, token.
+    """
+    n = capacities.shape[1]
+    graph = nx.DiGraph()
+    for x, u, q in zip(*np.nonzero(capacities), strict=True):
+        graph.add_edge(int((x + 1) * n + u), int(x * n + q), capacity=float(capacities[x, u, q]))
+    flow = nx_flow.edmonds_karp
+    return np.asarray(
+        [nx.maximum_flow_value(graph, k * n + p, t, flow_func=flow) for k, p, t in pairs]
+    )
+
+
 GENERAL: dict[str, Job] = {
     "OR-tools": or_tools,
     "igraph": i_graph,

@@ -12,7 +12,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from attnflow.maxflow.compiling import inlined, kernel
+from attnflow.maxflow.compiling import kernel
 
 ONE = np.uint64(1)
 ALL = ~np.uint64(0)
@@ -30,7 +30,7 @@ def _lowest_bit(_typing_context: Any, _word: Any) -> Any:
 lowest_bit: Any = intrinsic(_lowest_bit)
 
 
-@inlined
+@kernel
 def first_member(word: Any, w: int) -> Any:
     """The smallest member of a set that is not empty, from its first filled word, number w."""
     return (w << 6) + np.int64(lowest_bit(word))
@@ -45,19 +45,19 @@ def fill(words: Any, start: int, n_words: int, n_members: int) -> None:
         words[start + n_words - 1] = (ONE << np.uint64(n_members & 63)) - ONE
 
 
-@inlined
+@kernel
 def holds(words: Any, start: int, member: int) -> bool:
     """Say whether `member` is in the set stored at `start`."""
     return bool((words[start + (member >> 6)] >> np.uint64(member & 63)) & ONE)
 
 
-@inlined
+@kernel
 def add(words: Any, start: int, member: int) -> None:
     """Put `member` into the set stored at `start`."""
     words[start + (member >> 6)] |= ONE << np.uint64(member & 63)
 
 
-@inlined
+@kernel
 def drop(words: Any, start: int, member: int) -> None:
     """Take `member` out of the set stored at `start`."""
     words[start + (member >> 6)] &= ~(ONE << np.uint64(member & 63))

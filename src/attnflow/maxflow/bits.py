@@ -61,3 +61,9 @@ def add(words: Any, start: int, member: int) -> None:
 def drop(words: Any, start: int, member: int) -> None:
     """Take `member` out of the set stored at `start`."""
     words[start + (member >> 6)] &= ~(ONE << np.uint64(member & 63))
+
+
+@kernel
+def pack(x: int, u: int, q: int) -> int:
+    """The edge from (x + 1, u) to (x, q) as one number, to be taken apart without divisions."""
+    return (x << 40) | (u << 20) | q

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from attnflow.maxflow.bits import ONE, drop, fill, first_member
+from attnflow.maxflow.bits import ONE, drop, fill, first_member, pack
 from attnflow.maxflow.compiling import inlined, kernel
 from attnflow.maxflow.network import NOTHING
 
@@ -69,7 +69,6 @@ def drop_with_care(amount: float, level: int, u: int, t: int, net: Any, ws: Any)
         if give > NOTHING:
             ws.drops[U(base + x)] -= give
             ws.need[U(t)] -= give
-            ws.short[0] -= give
             use_chain(give, t, 1, x - 1, net, ws)
             use_chain(give, u, x + 1, level - 1, net, ws)
             amount -= give
@@ -104,7 +103,6 @@ def drop_into_chain(amount: float, level: int, u: int, t: int, net: Any, ws: Any
     ws.slack[U(u)] -= given
     ws.slack[U(t)] -= given
     ws.need[U(t)] = wanted
-    ws.short[0] -= given
     return left
 
 
@@ -119,7 +117,6 @@ def absorb(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> floa
     give = through_chain(give, u, 1, level - 1, net, ws)
     if give > 0:
         ws.need[U(u)] -= give
-        ws.short[0] -= give
         use_chain(give, u, 1, level - 1, net, ws)
         amount -= give
     return amount
@@ -185,12 +182,9 @@ def serve_last(amount: float, u: int, t: int, log: int, net: Any, ws: Any) -> tu
             if give > NOTHING:
                 spent += give
                 ws.need[U(q)] = wanted - give
-                ws.short[0] -= give
                 amount -= give
-                if log < ws.log_from.size:
-                    ws.log_edge[U(log)] = row + q
-                    ws.log_into[U(log)] = net.n + q
-                    ws.log_from[U(log)] = u
+                if log < ws.log_edge.size:
+                    ws.log_edge[U(log)] = pack(1, u, q)
                     ws.log_amount[U(log)] = give
                 log += 1
                 if amount <= NOTHING:
@@ -212,10 +206,11 @@ def give_up(level: int, u: int, net: Any, ws: Any) -> None:
 
 @inlined
 def descend(
-    amount: float, level: int, u: int, t: int, log: int, net: Any, ws: Any
-) -> tuple[float, int]:
-    """Send `amount` from (level, u) to the sink, depth first; returns the rest and the log.
+    amount: float, level: int, u: int, t: int, short: float, log: int, net: Any, ws: Any
+) -> tuple[float, float, int]:
+    """Send `amount` from (level, u) to the sink, depth first.
 
+    short: what the sink still lacks. Returns the rest of the amount, what is short now, the log.
     frames: level, position, level of the hop being tried. amounts: left, offered.
     """
     d = 0
@@ -225,11 +220,13 @@ def descend(
         level, u, hop = ws.frames[0, d], ws.frames[1, d], ws.frames[2, d]
         left = ws.amounts[0, d]
         if hop == 1:
+            before = left
             left = absorb(left, level, u, t, net, ws)
+            short -= before - left
             hop = 2
         child = -1
         room = 0.0
-        while left > NOTHING and hop <= level and ws.short[0] > NOTHING:
+        while left > NOTHING and hop <= level and short > NOTHING:
             room = through_chain(left, u, hop, level - 1, net, ws)
             if room <= NOTHING:
                 hop += 1
@@ -237,6 +234,7 @@ def descend(
                 rest, log = serve_last(room, u, t, log, net, ws)
                 use_chain(room - rest, u, 2, level - 1, net, ws)
                 left -= room - rest
+                short -= room - rest
                 if rest > NOTHING:
                     hop = 3
             else:
@@ -253,13 +251,13 @@ def descend(
             ws.frames[0, d], ws.frames[1, d], ws.frames[2, d] = hop - 1, child, 1
             ws.amounts[0, d] = ws.amounts[1, d] = offer
             continue
-        if ws.short[0] <= NOTHING:
-            return 0.0, log
+        if short <= NOTHING:
+            return 0.0, short, log
         if left > NOTHING:
             give_up(level, u, net, ws)
         gave = ws.amounts[1, d] - left
         if d == 0:
-            return left, log
+            return left, short, log
         d -= 1
         if gave > 0:
             child = u
@@ -267,10 +265,8 @@ def descend(
             ws.amounts[0, d] -= gave
             ws.taken[U(u * net.depth + hop - 1)] += gave
             use_chain(gave, u, hop, level - 1, net, ws)
-            if log < ws.log_from.size:
-                ws.log_edge[U(log)] = ((hop - 1) * net.n + u) * net.n + child
-                ws.log_into[U(log)] = (hop - 1) * net.n + child
-                ws.log_from[U(log)] = u
+            if log < ws.log_edge.size:
+                ws.log_edge[U(log)] = pack(hop - 1, u, child)
                 ws.log_amount[U(log)] = gave
             log += 1
 
@@ -299,7 +295,7 @@ def greedy_flow(
         ws.drops[t * net.depth + x] = 0.0  # the sink's own chain is a chain, not a drop
     for m in range(1, level):
         fill(ws.alive, m * net.n_words, net.n_words, net.n)
-    ws.short[0] = total - NOTHING * net.n  # rounding may leave this much of the last few needs
+    short = total - NOTHING * net.n  # rounding may leave this much of the last few needs
     delivered = 0.0
     stuck = 0.0
     log = 0
@@ -309,8 +305,8 @@ def greedy_flow(
         amount = net.capacity[U(first + u)]
         rest = amount
         if amount > NOTHING:
-            rest, log = descend(amount, level - 1, u, t, log, net, ws)
-            if ws.short[0] <= NOTHING:
+            rest, short, log = descend(amount, level - 1, u, t, short, log, net, ws)
+            if short <= NOTHING:
                 return total, SINK_FULL, log
             stuck += rest
         ws.sent[U(u)] = amount - rest

@@ -43,7 +43,6 @@ class Workspace(NamedTuple):
     """Scratch arrays of one thread: a few vectors, a log of pushes, one residual graph."""
 
     need: Any  # [n] what level-1 positions can still hand to the sink
-    short: Any  # [1] the sum of `need`: what the sink still lacks
     sent: Any  # [n] what the source sent to each position
     slack: Any  # [n] a lower bound on what each chain can still carry
     drops: Any  # [n, depth] what is left of the edges into the sink's own chain
@@ -53,9 +52,7 @@ class Workspace(NamedTuple):
     alive: Any  # [depth + 1, words] positions that may still reach the sink
     frames: Any  # [3, depth + 1] the explicit stack of the depth-first search
     amounts: Any  # [2, depth + 1] its real numbers
-    log_edge: Any  # pushes over edges that are neither chain nor drop: the edge …
-    log_into: Any  # … the node x * n + q it goes into …
-    log_from: Any  # … and the position it comes from
+    log_edge: Any  # pushes over edges that are neither chain nor drop, packed
     log_amount: Any
     residual: Any  # [depth, n, n] flat, equal to the capacities between two pairs
     touched: Any  # how many entries of `residual` have to be put back, then which
@@ -134,7 +131,6 @@ def build_workspace(network: Network) -> Workspace:
     log = 16 * n * depth + 1024  # several times what real attention needs
     return Workspace(
         need=np.empty(n),
-        short=np.empty(1),
         sent=np.empty(n),
         slack=np.empty(n),
         drops=np.empty(n * depth),
@@ -145,8 +141,6 @@ def build_workspace(network: Network) -> Workspace:
         frames=np.empty((3, depth + 1), np.int64),
         amounts=np.empty((2, depth + 1)),
         log_edge=np.empty(log, np.int64),
-        log_from=np.empty(log, np.int64),
-        log_into=np.empty(log, np.int64),
         log_amount=np.empty(log),
         residual=network.capacity.copy(),
         touched=np.zeros(2 * log, np.int64),

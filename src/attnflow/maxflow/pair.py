@@ -47,7 +47,7 @@ def solve_pair(
     value, end, log = greedy_flow(level, s, t, order, net, ws)
     if end != STUCK:
         return value, value, END_CUT
-    if log <= ws.log_from.size:
+    if log <= ws.log_edge.size:
         cut = guessed_cut(level, s, t, value, net, ws)
         if cut - value <= CERTIFIED:
             return value, cut, GUESSED_CUT

@@ -250,7 +250,9 @@ def load_greedy(level: int, s: int, t: int, log: int, net: Any, ws: Any) -> None
     clear_inflow(level, net, ws)
     ws.touched[0] = 0
     for k in range(log):
-        take(ws.log_edge[U(k)], ws.log_into[U(k)], ws.log_from[U(k)], ws.log_amount[U(k)], net, ws)
+        code = ws.log_edge[U(k)]
+        x, u, q = code >> 40, (code >> 20) & 0xFFFFF, code & 0xFFFFF
+        take((x * n + u) * n + q, x * n + q, u, ws.log_amount[U(k)], net, ws)
     top = level - 1
     for u in range(n):
         take((top * n + s) * n + u, top * n + u, s, ws.sent[U(u)], net, ws)

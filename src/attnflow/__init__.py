@@ -18,11 +18,14 @@ if TYPE_CHECKING:
         SelectionError,
         ShapeError,
     )
+    from attnflow.explaining import explain
+    from attnflow.explanation import Explanation
     from attnflow.graph import AttentionGraph
     from attnflow.methods.flow import flow, flow_bounds, flow_path, saturation
     from attnflow.methods.heads import head_flow, head_rollout
     from attnflow.methods.raw import raw_attention
     from attnflow.methods.rollout import rollout
+    from attnflow.models.loading import load_model
     from attnflow.normalisation import scale_rows
 
     __version__: str
@@ -33,17 +36,20 @@ __all__ = [
     "Attentions",
     "AttnflowError",
     "Attribution",
+    "Explanation",
     "FileError",
     "InputError",
     "MissingDependencyError",
     "SelectionError",
     "ShapeError",
     "__version__",
+    "explain",
     "flow",
     "flow_bounds",
     "flow_path",
     "head_flow",
     "head_rollout",
+    "load_model",
     "raw_attention",
     "rollout",
     "saturation",
@@ -57,16 +63,19 @@ _HOME = {
     "Attentions": "attentions",
     "AttnflowError": "errors",
     "Attribution": "attribution",
+    "Explanation": "explanation",
     "FileError": "errors",
     "InputError": "errors",
     "MissingDependencyError": "errors",
     "SelectionError": "errors",
     "ShapeError": "errors",
+    "explain": "explaining",
     "flow": "methods.flow",
     "flow_bounds": "methods.flow",
     "flow_path": "methods.flow",
     "head_flow": "methods.heads",
     "head_rollout": "methods.heads",
+    "load_model": "models.loading",
     "raw_attention": "methods.raw",
     "rollout": "methods.rollout",
     "saturation": "methods.flow",

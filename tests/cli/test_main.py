@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from attnflow import Attentions, __version__
 from attnflow.cli import main as cli
+from attnflow.cli import options, trace
 from attnflow.errors import MissingDependencyError
 from tests.weights import TWO_LAYERS, TWO_LAYERS_ROLLOUT
 
@@ -129,7 +130,7 @@ def test_a_failure_that_is_not_the_callers_has_exit_status_1(path, monkeypatch):
     def fail(*_):
         raise MissingDependencyError("torch is not installed.")
 
-    monkeypatch.setattr(cli, "_run", fail)
+    monkeypatch.setattr(trace, "_run", fail)
     result = run("trace", path)
     assert result.exit_code == 1
     assert result.stderr == "attnflow: torch is not installed.\n"
@@ -144,10 +145,10 @@ def test_version_and_help():
 
 
 def test_progress_is_drawn_only_on_a_terminal(monkeypatch):
-    with cli._progress_bar() as progress:
+    with options.progress_bar("flow") as progress:
         assert progress is None
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with cli._progress_bar() as progress:
+    with options.progress_bar("flow") as progress:
         assert progress is not None
         progress(1, 2)
 

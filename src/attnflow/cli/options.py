@@ -1,0 +1,88 @@
+"""What commands share: kinds of output, parsing of options, errors and progress on stderr."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any
+
+import typer
+
+from attnflow.errors import AttnflowError, InputError
+
+
+class Scaling(StrEnum):
+    """How to scale scores."""
+
+    NONE = "none"
+    ROWS = "rows"
+    RECEPTIVE_FIELD = "receptive_field"
+
+
+class Format(StrEnum):
+    """What to print."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+def parse_layer(text: str) -> int | None:
+    """The number of a layer; None for all."""
+    if text == "all":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(
+            f"--layer is {text!r}; expected a number, or 'all'. Layers are numbered from 1."
+        ) from None
+
+
+def number_or_text(text: str) -> Any:
+    """A whole number if the text is one, otherwise the text: a position, a head, a target."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """Print an error of ours as one sentence: exit 2 if the caller can fix it, otherwise 1."""
+    try:
+        yield
+    except AttnflowError as error:
+        typer.echo(f"attnflow: {error}", err=True)
+        raise typer.Exit(2 if isinstance(error, InputError) else 1) from None
+
+
+def echo(text: str) -> None:
+    """Print text for programs. Tokens can hold half a surrogate pair, which none can encode."""
+    typer.echo(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+
+
+@contextmanager
+def spinner(what: str) -> Iterator[None]:
+    """Say what is being done on stderr, if that is a terminal, until it is done."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A function to report progress to, drawn on stderr if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

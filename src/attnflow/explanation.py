@@ -1,0 +1,157 @@
+"""Explanation: what a model predicts for a text, with raw attention, rollout and flow at hand.
+
+Made by `attnflow.explaining.explain`. Nothing here runs a model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from attnflow.attribution import Attribution
+from attnflow.graph import AttentionGraph
+from attnflow.models.predicting import Prediction
+from attnflow.normalisation import Normalise, check_normalise
+from attnflow.selection import Layers, Positions, resolve_positions
+from attnflow.special import Special, check_special, treat_special
+from attnflow.words import Words, merge_words
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """What a model predicts for a text, and how much each token reaches the position it is made at.
+
+    text, tokens: what was given, and what the model saw. special: whether each token is special.
+    words: the words that the tokens make up.
+    position: the index of the position that is explained.
+    prediction: what the model predicts there; None for a plain encoder.
+    graph: the attention of all layers.
+    Attributions are computed when they are asked for, and kept.
+    """
+
+    text: str
+    tokens: tuple[str, ...]
+    special: tuple[bool, ...]
+    words: Words
+    position: int
+    prediction: Prediction | None
+    graph: AttentionGraph
+    _known: dict[Any, Attribution] = field(default_factory=dict, init=False)
+
+    def raw(
+        self,
+        *,
+        layers: Layers = None,
+        positions: Positions = None,
+        normalise: Normalise = "none",
+        words: bool = False,
+        special: Special = "show",
+    ) -> Attribution:
+        """The attention of the position to the layer below; scores [layers, positions, tokens].
+
+        layers: numbers from 1, -1 for the last; all if not given.
+        positions: indices or texts of tokens; the explained position if not given. All of them:
+        positions=range(len(explanation.tokens)).
+        normalise: "none", "rows", or "receptive_field", which is meant for decoders.
+        words: whether to merge the tokens of each word: scores are summed over the tokens attended
+        to and averaged over those attending. Positions are then indices or texts of words.
+        special: "show" special tokens such as [CLS], "hide" them (their columns are dropped after
+        normalising, and the others not rescaled), or "rank_out" (kept, but left out of `top`).
+        """
+        options = {"layers": layers, "normalise": normalise}
+        return self._attribute("raw", options, positions, words, special)
+
+    def rollout(
+        self,
+        *,
+        layers: Layers = None,
+        positions: Positions = None,
+        normalise: Normalise = "none",
+        words: bool = False,
+        special: Special = "show",
+    ) -> Attribution:
+        """The rollout of the position to the input. The options are those of `raw`."""
+        options = {"layers": layers, "normalise": normalise}
+        return self._attribute("rollout", options, positions, words, special)
+
+    def flow(
+        self,
+        *,
+        layers: Layers = None,
+        positions: Positions = None,
+        normalise: Normalise = "none",
+        words: bool = False,
+        special: Special = "show",
+        **running: Any,
+    ) -> Attribution:
+        """The maximum flow of the position to each token of the input.
+
+        The options are those of `raw`; running: `threads` and `progress` of `attnflow.flow`.
+        The flow of a word is the sum of its tokens' flows, each of which had all edges to itself.
+        """
+        options = {"layers": layers, "normalise": normalise}
+        return self._attribute("flow", options, positions, words, special, running)
+
+    def _attribute(
+        self,
+        method: str,
+        options: Mapping[str, Any],
+        positions: Positions,
+        words: bool,
+        special: Special,
+        running: Mapping[str, Any] | None = None,
+    ) -> Attribution:
+        check_normalise(options["normalise"])
+        check_special(special)
+        chosen = self._positions(positions, words)
+        layers = options["layers"]
+        kept = layers if layers is None or isinstance(layers, int) else tuple(layers)
+        key = (method, kept, options["normalise"], chosen, words)
+        if key not in self._known:
+            result = _METHODS[method](self.graph, positions=chosen, **options, **(running or {}))
+            self._known[key] = merge_words(result, self.words) if words else result
+        return treat_special(
+            self._known[key], special, self.words.special if words else self.special
+        )
+
+    def _positions(self, positions: Positions, words: bool) -> tuple[int, ...]:
+        """The indices of the tokens to look from: whole words if words are asked for."""
+        n = len(self.tokens)
+        if not words:
+            return resolve_positions(
+                self.tokens, n, self.position if positions is None else positions
+            )
+        texts = self.words.texts
+        if positions is None:
+            positions = self.words.word_of(self.position)
+        chosen = resolve_positions(texts, len(texts), positions)
+        return tuple(token for word in chosen for token in self.words.groups[word])
+
+    def __repr__(self) -> str:
+        prediction = ""
+        if self.prediction is not None:
+            target = self.prediction.target
+            prediction = f", {self.prediction.kind} {target.label!r} {target.probability:.3f}"
+        where = f"position {self.position} {self.tokens[self.position]!r}"
+        layers = f"{self.graph.n_layers} layer{'' if self.graph.n_layers == 1 else 's'}"
+        return f"Explanation({len(self.tokens)} tokens, {layers}, {where}{prediction})"
+
+
+def _raw(graph: AttentionGraph, **options: Any) -> Attribution:
+    from attnflow.methods.raw import raw_attention
+
+    return raw_attention(graph, **options)
+
+
+def _rollout(graph: AttentionGraph, **options: Any) -> Attribution:
+    from attnflow.methods.rollout import rollout
+
+    return rollout(graph, **options)
+
+
+def _flow(graph: AttentionGraph, **options: Any) -> Attribution:
+    from attnflow.methods.flow import flow  # loads Numba, which the others can do without
+
+    return flow(graph, **options)
+
+
+_METHODS = {"raw": _raw, "rollout": _rollout, "flow": _flow}

@@ -1,0 +1,222 @@
+"""Attention captured while a model runs, whatever kernels it was loaded with.
+
+Models of transformers are captured through its attention registry, or through `output_attentions`
+where they do not use that; plain torch models through `scaled_dot_product_attention`. In every case
+the model is left as it was, and its output is its own.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from attnflow.attentions import Attentions, label_tokens
+from attnflow.attribution import Attribution
+from attnflow.errors import AttentionError, InputError
+from attnflow.graph import AttentionGraph
+from attnflow.merging import Heads, ResidualWeight, describe_heads, resolve_residual
+from attnflow.models.build import build_graphs
+from attnflow.models.call import AttentionCall, describe_model
+from attnflow.models.edges import Edges, check_edges, weigh
+from attnflow.models.gradient import Target, WithGradients, score_output
+from attnflow.models.masks import Padding, check_examples
+from attnflow.models.merge import merge_call, rescale
+from attnflow.models.roads import check_run, run
+from attnflow.models.roles import Role, Roles
+from attnflow.models.running import RunningRollout
+from attnflow.selection import Positions, resolve_positions
+
+Tokens = Sequence[Sequence[str]] | None
+
+
+def capture_attentions(
+    model: nn.Module, inputs: Mapping[str, Any], *, tokens: Tokens = None
+) -> tuple[list[Attentions], Any]:
+    """Run the model, and keep the attention weights of all heads of all layers.
+
+    model: in evaluation mode. inputs: its arguments by name, such as the tokenizer returned.
+    tokens: the text of each example's tokens without padding; "0", "1", ... if not given.
+    Returns one Attentions per example, with padding cut away, and the output of the model.
+    Raises AttentionError if there is no attention to see, or for an encoder-decoder.
+    """
+    layers: list[Tensor] = []
+
+    def look(call: AttentionCall, _: Role) -> None:
+        layers.append(rescale(call, call.weights()))
+
+    roles, output = _run(model, inputs, look)
+    padding = _padding(roles, inputs, tokens)
+    if roles.is_encoder_decoder:
+        raise AttentionError(
+            f"{describe_model(model)} is an encoder-decoder, whose cross-attention is not square; "
+            "expected one stack of layers. Use capture_graphs(model, inputs), which joins encoder "
+            "and decoder, or give model.get_encoder()."
+        )
+    examples = []
+    for example in range(layers[0].shape[0]):
+        cut = [
+            padding.cut(layer[example], "self", example, f"example {example}, layer {i + 1}")
+            for i, layer in enumerate(layers)
+        ]
+        examples.append(Attentions(cut, None if tokens is None else tokens[example]))
+    return examples, output
+
+
+def capture_graphs(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    *,
+    tokens: Tokens = None,
+    heads: Heads = "mean",
+    residual_weight: ResidualWeight = 0.5,
+    edges: Edges = "attention",
+    target: Target | None = None,
+) -> tuple[list[AttentionGraph], Any]:
+    """Run the model, and merge the heads of each layer as it finishes.
+
+    model, inputs, tokens: as for `capture_attentions`; tokens of an encoder-decoder are those of
+    the encoder, then those of the decoder.
+    heads, residual_weight: as for AttentionGraph.from_attentions.
+    edges: "attention"; "effective", the absolute value of the attention that can change a layer's
+    output; "value", the length of what each key adds to the output; "gradient", the positive part
+    of attention times its gradient for the target. Rows are rescaled to sum to 1. Where a row has
+    nothing, the position attends to itself.
+    target: for "gradient", from the output to the score [batch] to explain; if not given, the
+    largest logit of the class, or of the next token.
+    Returns one AttentionGraph per example, and the output of the model.
+    """
+    check_edges(edges)
+    if target is not None and edges != "gradient":
+        raise InputError(
+            f"target was given with edges={edges!r}; expected one with edges='gradient' only. "
+            "Leave target out, or ask for gradient edges."
+        )
+    if edges == "gradient":
+        roles, layers, padding, output = _gradient_layers(model, inputs, tokens, heads, target)
+    else:
+        roles, layers, output = _edge_layers(model, inputs, edges, heads)
+        padding = _padding(roles, inputs, tokens)
+    graphs = build_graphs(
+        list(zip(roles.roles, layers, strict=True)),
+        padding,
+        tokens=tokens,
+        residual_weight=residual_weight,
+        settings={"heads": describe_heads(heads)}
+        | ({} if edges == "attention" else {"edges": edges}),
+    )
+    return graphs, output
+
+
+def capture_rollout(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    *,
+    tokens: Tokens = None,
+    heads: Heads = "mean",
+    residual_weight: ResidualWeight = 0.5,
+    positions: Positions = None,
+) -> tuple[list[Attribution], Any]:
+    """Attention rollout of the last layer, multiplied up while the model runs.
+
+    Only the product of the layers so far is kept, so memory does not grow with their number.
+    The options are those of `capture_graphs`. positions: indices or texts of tokens; all if not
+    given.
+    Returns one Attribution [1, positions, tokens] per example, and the output of the model.
+    """
+    rollout = RunningRollout(residual_weight)
+
+    def look(call: AttentionCall, role: Role) -> Tensor | None:
+        layer, output = merge_call(call, heads, f"layer {rollout.n_layers + 1}")
+        rollout.add(layer, role)
+        return output
+
+    roles, output = _run(model, inputs, look)
+    padding = _padding(roles, inputs, tokens)
+    residual = resolve_residual(residual_weight, rollout.n_layers)
+    settings = {
+        "heads": describe_heads(heads),
+        "residual_weight": residual[0] if len(set(residual)) == 1 else list(residual),
+        "to_layer": 0,
+        "normalise": "none",
+    }
+    examples = []
+    for example, product in enumerate(rollout.product()):
+        scores = padding.cut_product(product, roles.roles[-1], example)
+        labels = label_tokens(None if tokens is None else tokens[example], scores.shape[-1])
+        chosen = resolve_positions(labels, len(labels), positions)
+        examples.append(
+            Attribution(
+                scores=scores[list(chosen)][None],
+                tokens=labels,
+                method="rollout",
+                layers=(rollout.n_layers,),
+                positions=chosen,
+                settings=settings,
+            )
+        )
+    return examples, output
+
+
+def _edge_layers(
+    model: nn.Module, inputs: Mapping[str, Any], edges: Edges, heads: Heads
+) -> tuple[Roles, list[Tensor], Any]:
+    """The edges [batch, queries, keys] of each layer, for all weightings but gradients."""
+    layers: list[Tensor] = []
+
+    def look(call: AttentionCall, _: Role) -> Tensor | None:
+        layer, output = weigh(model, call, edges, heads, f"layer {len(layers) + 1}")
+        layers.append(layer)
+        return output
+
+    roles, output = _run(model, inputs, look)
+    return roles, layers, output
+
+
+def _gradient_layers(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    tokens: Tokens,
+    heads: Heads,
+    target: Target | None,
+) -> tuple[Roles, list[Tensor], Padding, Any]:
+    """The gradient edges [batch, queries, keys] of each layer."""
+    kept = WithGradients()
+    roles, output = _run(model, inputs, kept.keep, differentiable=True)
+    padding = _padding(roles, inputs, tokens)
+    scores = score_output(
+        model,
+        output,
+        target,
+        padding.last(roles.roles[-1]),
+        causal=lambda: roles.is_encoder_decoder or padding.looks_back_only(kept.weights),
+    )
+    return roles, kept.edges(scores, heads, model), padding, output
+
+
+def _run(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    look: Callable[[AttentionCall, Role], Tensor | None],
+    *,
+    differentiable: bool = False,
+) -> tuple[Roles, Any]:
+    """Run the model, look at each call of attention with its role, and check what was seen."""
+    check_run(model, inputs)
+    roles = Roles(model)
+    with roles.counting():
+        output = run(
+            model, inputs, lambda call: look(call, roles.of(call)), differentiable=differentiable
+        )
+    roles.finish()
+    return roles, output
+
+
+def _padding(roles: Roles, inputs: Mapping[str, Any], tokens: Tokens) -> Padding:
+    """The padding of what was captured, and a check of the number of examples."""
+    sizes: dict[Role, int] = {}
+    for role, shape in zip(roles.roles, roles.shapes, strict=True):
+        sizes.setdefault(role, shape[2])
+    n_examples = roles.shapes[0][0]
+    check_examples(tokens, n_examples)
+    n = sizes.get("self", sizes.get("encoder", 0))
+    return Padding(inputs, n_examples, n, sizes.get("decoder", 0))

@@ -1,0 +1,174 @@
+"""Seeing every layer's attention in models of transformers, through its registry.
+
+The registry holds named functions that compute attention, and every model looks its function up by
+name each time a layer runs. One function of ours is registered there; a model is switched to it for
+one forward pass and then back.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from attnflow.errors import AttentionError, InputError
+from attnflow.models.call import DotProduct, Observer, pack_heads, prefers_weights
+
+NAME = "attnflow"
+
+# Arguments that change which keys are attended to, beyond the mask.
+REFUSED = ("cache", "indices", "block_indices", "block_table")
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """What to do while a model is watched. eager: ids of configurations with eager attention."""
+
+    observer: Observer
+    returns_weights: bool
+    eager: frozenset[int]
+
+
+# Not a global variable: other threads may run the same model at the same time, unobserved.
+_watch: ContextVar[_Watch | None] = ContextVar("attnflow_watch", default=None)
+
+# One capture at a time: the first to end would switch the model back under the second.
+_switching = RLock()
+
+
+def attend(  # noqa: PLR0913, PLR0917 - the registry sets the signature
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    position_bias: Tensor | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Compute attention as transformers' own "sdpa" does, and show the call to the observer.
+
+    A model that was loaded with "eager" gets what that computes: for queries that see nothing, as
+    padding may be, the two differ.
+
+    Returns the output [batch, queries, heads, width], and the weights if they were asked for.
+    """
+    _refuse(module, dropout, kwargs)
+    if is_causal is None:
+        is_causal = bool(getattr(module, "is_causal", True))
+    watch = _watch.get()
+    eager = watch is not None and id(getattr(module, "config", None)) in watch.eager
+    beyond_sdpa = softcap is not None or s_aux is not None
+    call = DotProduct(
+        module=module,
+        query=query,
+        key=key,
+        value=value,
+        scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        mask=attention_mask,
+        # Models leave the mask out where it would be nothing but causal.
+        causal=is_causal and attention_mask is None and query.shape[2] > 1,
+        position_bias=position_bias,
+        softcap=softcap,
+        sinks=s_aux,
+        wants_output=eager or beyond_sdpa or prefers_weights(query, attention_mask),
+    )
+    output = None if watch is None else watch.observer(call)
+    weights = call.weights().to(query.dtype) if watch and watch.returns_weights else None
+    if output is not None:
+        return pack_heads(output), weights
+    if eager or beyond_sdpa:
+        return pack_heads(call.attended()), weights
+    packed, _ = sdpa_attention_forward(
+        module,
+        query,
+        key,
+        value,
+        attention_mask,
+        scaling=scaling,
+        is_causal=is_causal,
+        position_bias=position_bias,
+    )
+    return packed, weights
+
+
+def _refuse(module: nn.Module, dropout: float, kwargs: dict[str, Any]) -> None:
+    if dropout:
+        raise InputError(
+            f"{type(module).__name__} runs with dropout {dropout}; expected none, since dropped "
+            "weights are not the model's attention. Call model.eval() first."
+        )
+    for name in REFUSED:
+        if kwargs.get(name) is not None:
+            raise AttentionError(
+                f"{type(module).__name__} chooses its keys by {name!r}; expected attention with a "
+                "mask only. Run the model without paged caches; sparse attention of this kind "
+                "cannot be captured."
+            )
+
+
+@contextmanager
+def watched(model: nn.Module, observer: Observer, *, returns_weights: bool) -> Iterator[None]:
+    """Show every call of attention in the model to the observer, and leave no trace.
+
+    returns_weights: whether modules shall hand their weights on, as with output_attentions=True.
+    """
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    with _switching:
+        before = [(config, config._attn_implementation) for config in _configs(model)]
+        eager = frozenset(id(config) for config, name in before if name == "eager")
+        token = _watch.set(_Watch(observer, returns_weights, eager))
+        try:
+            for part in outermost(model):
+                part.set_attn_implementation(NAME)
+            yield
+        finally:
+            _watch.reset(token)
+            for config, name in before:
+                # Not set_attn_implementation: parts of one model may have had different ones.
+                config._attn_implementation_internal = name
+
+
+def outermost(model: nn.Module) -> list[PreTrainedModel]:
+    """The models of transformers in a module: itself, or those that it is made of."""
+    if isinstance(model, PreTrainedModel):
+        return [model]
+    return [part for child in model.children() for part in outermost(child)]
+
+
+def in_registry(model: nn.Module) -> bool:
+    """Whether some part of the model looks its attention up in the registry."""
+    return any(
+        part._can_set_attn_implementation()
+        for part in model.modules()
+        if isinstance(part, PreTrainedModel) and _has_attention(part)
+    )
+
+
+def _has_attention(model: PreTrainedModel) -> bool:
+    """Whether the model has layers of its own, rather than only other models."""
+    return not any(isinstance(child, PreTrainedModel) for child in model.children())
+
+
+def _configs(model: nn.Module) -> list[Any]:
+    """Every configuration that modules of the model may look at, once."""
+    found: dict[int, Any] = {}
+    waiting: list[Any] = [module.config for module in model.modules() if hasattr(module, "config")]
+    while waiting:
+        config = waiting.pop()
+        if id(config) in found or not hasattr(config, "_attn_implementation_internal"):
+            continue
+        found[id(config)] = config
+        waiting += [getattr(config, name, None) for name in config.sub_configs]
+    return list(found.values())

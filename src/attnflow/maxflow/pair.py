@@ -10,7 +10,13 @@ from attnflow.maxflow.compiling import kernel
 from attnflow.maxflow.cuts import guessed_cut
 from attnflow.maxflow.greedy import STUCK, greedy_flow
 from attnflow.maxflow.network import CERTIFIED, NOTHING
-from attnflow.maxflow.residual import cut_capacity, load_greedy, maximise, put_back
+from attnflow.maxflow.residual import (
+    clear_inflow,
+    cut_capacity,
+    load_greedy,
+    maximise,
+    put_back,
+)
 
 U = np.uint64
 
@@ -58,10 +64,11 @@ def solve_pair(
         load_greedy(level, s, t, log, net, ws)
     else:
         value = 0.0
+        clear_inflow(level, net, ws)
+        put_back(net, ws)
     added, rounds = maximise(level, s, t, NOTHING, net.capacity, ws.residual, net, ws)
     value += added
     cut = cut_capacity(level, s, t, net.capacity, net, ws)
-    put_back(net, ws)
     if abs(cut - value) > CERTIFIED:
         return value, cut, UNPROVED
     return value, cut, (AUGMENTED if rounds else SEARCHED_CUT)

@@ -248,7 +248,7 @@ def load_greedy(level: int, s: int, t: int, log: int, net: Any, ws: Any) -> None
     """Turn the greedy flow's chains, drops and log into a residual graph."""
     n, depth = net.n, net.depth
     clear_inflow(level, net, ws)
-    ws.touched[0] = 0
+    put_back(net, ws)
     for k in range(log):
         code = ws.log_edge[U(k)]
         x, u, q = code >> 40, (code >> 20) & 0xFFFFF, code & 0xFFFFF

@@ -1,0 +1,104 @@
+"""Where the solver's time goes: its stages one after the other, and what a pair takes at least.
+
+    python -m benchmarks.flow_profile
+
+Prints a table and saves benchmarks/results/flow_profile.json.
+"""
+
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnflow.maxflow import max_flow, max_flows
+from attnflow.maxflow.compiling import kernel
+from attnflow.maxflow.cuts import guessed_cut
+from attnflow.maxflow.greedy import STUCK, greedy_flow
+from attnflow.maxflow.network import CERTIFIED, build_network, build_workspace
+from attnflow.maxflow.pair import solve_pair
+from benchmarks import graphs
+
+RESULTS = Path(__file__).parent / "results" / "flow_profile.json"
+GREEDY, GUESSED, PROVED = 0, 1, 2
+REPEATS = 7
+
+
+@kernel
+def run_stages(stage: int, level: int, s: int, order: Any, counts: Any, net: Any, ws: Any) -> None:
+    """One source to all sinks, up to a stage: the greedy flow, the guessed cut, or all."""
+    for t in range(net.n):
+        if stage == PROVED:
+            solve_pair(level, s, t, order, 0.0, net, ws)
+            continue
+        value, end, pushes = greedy_flow(level, s, t, order, net, ws)
+        counts[0] += pushes
+        if stage == GUESSED and end == STUCK:
+            cut = guessed_cut(level, s, t, value, net, ws)
+            counts[1] += cut - value > CERTIFIED
+
+
+def profile(capacities: NDArray[np.float64], level: int) -> dict[str, float]:
+    """Microseconds a pair of each stage, at one layer, over a few positions."""
+    n = capacities.shape[1]
+    network, _, _ = build_network(capacities)
+    workspace = build_workspace(network)
+    counts = np.zeros(2)
+    stages: list[list[float]] = [[], [], []]
+    positions = [0, n // 4, n // 2, 3 * n // 4, n - 1]
+    for s in positions:
+        order = np.argsort(-capacities[level - 1, s], kind="stable")
+        for stage in (GREEDY, GUESSED, PROVED):
+            run_stages(stage, level, s, order, np.zeros(2), network, workspace)
+            times = []
+            for _ in range(REPEATS):
+                start = time.perf_counter()
+                run_stages(stage, level, s, order, counts, network, workspace)
+                times.append(time.perf_counter() - start)
+            stages[stage].append(statistics.median(times) / n * 1e6)
+    pairs = n * len(positions) * REPEATS
+    greedy, guessed, proved = (statistics.mean(stage) for stage in stages)
+    pair = max_flow(capacities, layer=level, source=n // 2, sink=n // 3)
+    return {
+        "greedy": greedy,
+        "guessing": max(guessed - greedy, 0.0),
+        "searching": max(proved - guessed, 0.0),
+        "pushes": counts[0] / pairs / 2,
+        "searched_share": counts[1] / pairs,
+        "edges_of_one_flow": float((pair.edges > 0).sum()),
+    }
+
+
+def overhead() -> float:
+    """Microseconds that a call takes besides solving, for 16 tokens."""
+    capacities = graphs.real_attention(16)
+    times = []
+    for _ in range(200):
+        start = time.perf_counter()
+        max_flows(capacities, layers=[1], sources=[0], threads=1)  # one layer: nothing to solve
+        times.append(time.perf_counter() - start)
+    return float(statistics.median(times) * 1e6)
+
+
+def main() -> None:
+    result: dict[str, Any] = {"call_overhead": overhead(), "rows": []}
+    print(f"a call for 16 tokens takes {result['call_overhead']:.0f} us besides solving")
+    print("tokens layer   greedy  guessing  searching us/pair   pushes  edges of a flow  searched")
+    for n in (16, 64, 150):
+        capacities = graphs.real_attention(n)
+        for level in (4, 6):
+            row = profile(capacities, level)
+            result["rows"].append({"tokens": n, "layer": level, **row})
+            print(
+                f"{n:6d} {level:5d} {row['greedy']:8.1f} {row['guessing']:9.1f} "
+                f"{row['searching']:10.1f} {row['pushes']:16.0f} {row['edges_of_one_flow']:16.0f} "
+                f"{row['searched_share']:9.0%}"
+            )
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,7 @@ turns into the tightest loops.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,7 +92,7 @@ def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, floa
         endless = np.isinf(capacities)
         row_sums = np.where(endless, 0.0, capacities).sum(axis=2)
     largest = float(row_sums.max())
-    factor = 2.0 ** np.round(np.log2(largest)) if largest > 0 else 1.0
+    factor = 2.0 ** round(math.log2(largest)) if largest > 0 else 1.0
     capacity = np.ascontiguousarray(capacities)  # attention's own rows sum to 1: no copy
     if factor != 1.0 or unlimited:
         capacity = capacity / factor

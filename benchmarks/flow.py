@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.maxflow import max_flows
-from benchmarks import graphs, peers
+from benchmarks import flow_profile, graphs, peers
 from benchmarks.flow_report import write_report
 
 Floats = NDArray[np.float64]
@@ -204,6 +204,7 @@ def main() -> None:
         "growth": growth(quick),
     }
     if not quick:
+        flow_profile.main()
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
         write_report(result)

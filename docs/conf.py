@@ -1,5 +1,6 @@
 """Sphinx configuration."""
 
+import re
 from importlib.metadata import version as installed_version
 
 project = "attnflow"
@@ -9,7 +10,6 @@ release = installed_version("attnflow")
 version = release
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
@@ -17,3 +17,18 @@ autodoc_typehints = "signature"
 
 html_theme = "furo"
 html_title = f"attnflow {release}"
+
+
+ARGUMENT = re.compile(r"(\w+(, \w+)*: |Returns |Raises )")
+
+
+def part_arguments(app, what, name, obj, options, lines):  # noqa: ARG001 - Sphinx's signature
+    """Make paragraphs of the lines that our docstrings give to each argument, "name: text"."""
+    for i in reversed(range(1, len(lines))):
+        if ARGUMENT.match(lines[i]) and lines[i - 1].strip():
+            lines.insert(i, "")
+
+
+def setup(app):
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", part_arguments)

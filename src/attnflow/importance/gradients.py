@@ -23,8 +23,8 @@ def input_gradients(
     """Score each token by the gradient g of the target's score for the token's embedding x.
 
     The score is the logit: what the model gives before probabilities are made of it.
-    variant: "sum" is the absolute sum of g, what the authors of the paper used; "l2" the length of g;
-    "times_input" the absolute sum of g * x.
+    variant: "sum" is the absolute sum of g, what the authors of the paper used; "l2" is the length
+    of g; "times_input" the absolute sum of g * x.
     target, position: as in `blank_out`.
     Returns scores [1, 1, tokens], 0 or more.
     Raises InputError for an unknown variant or a model that predicts nothing.

@@ -1,5 +1,10 @@
 """Many pairs at once: by hand, by properties, and against independent solvers."""
 
+import signal
+import subprocess
+import sys
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -246,3 +251,41 @@ def test_refusals():
         max_flows(np.asarray([[[np.nan, 1.1], [0.0, 1.0]]]))
     with refusal(InputError, "threads is 0", "expected a number from 1", "Leave it out"):
         max_flows(attention(1, 2, 0), threads=0)
+
+
+def test_two_thousand_small_graphs_agree_with_two_solvers():
+    rng = np.random.default_rng(0)
+    kinds = list(KINDS.values())
+    for seed in range(2000):
+        depth, n = int(rng.integers(1, 7)), int(rng.integers(1, 9))
+        capacities = kinds[seed % len(kinds)](depth, n, 1000 + seed)
+        source, sink = int(rng.integers(n)), int(rng.integers(n))
+        values = max_flows(capacities, layers=[depth], sources=[source]).values[0, 0]
+        assert values == pytest.approx(flows_by_ortools(capacities, depth, source), abs=1e-9)
+        if seed % 5 == 0:
+            expected = flow_by_networkx(capacities, depth, source, sink)
+            assert values[sink] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals differ there")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_control_c_ends_the_work_at_once(threads):
+    code = (
+        "import numpy as np, sys\n"
+        "from attnflow.maxflow import max_flows\n"
+        "rows = np.random.default_rng(0).dirichlet(np.full(400, 0.3), size=(6, 400))\n"
+        "capacities = 0.5 * rows + 0.5 * np.eye(400)\n"
+        "max_flows(capacities[:, :8, :8])\n"  # compiled or loaded by now
+        "print('started', flush=True)\n"
+        f"max_flows(capacities, threads={threads})\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in errors

@@ -221,6 +221,35 @@ def credit(
 
 
 @inlined
+def next_child(
+    level: int, u: int, t: int, hop: int, left: float, short: float, log: int, net: Any, ws: Any
+) -> Any:
+    """Serve level 1 if that is where (level, u) hops to, and find the next child otherwise.
+
+    Returns the child or -1, what to offer it, and the hop, what is left, short and logged by now.
+    """
+    while left > NOTHING and hop <= level:
+        room = through_chain(left, u, hop, level - 1, net, ws)
+        if room <= NOTHING:
+            hop += 1
+        elif hop == 2:
+            rest, log = serve_last(room, u, t, log, net, ws)
+            use_chain(room - rest, u, 2, level - 1, net, ws)
+            left -= room - rest
+            short -= room - rest
+            if rest > NOTHING:
+                hop = 3
+        else:
+            child = next_arc(u, t, hop - 1, net, ws)
+            if child >= 0:
+                edge = ((hop - 1) * net.n + u) * net.n + child
+                unused = net.capacity[U(edge)] - ws.taken[U(u * net.depth + hop - 1)]
+                return child, min(room, unused), hop, left, short, log
+            hop += 1
+    return -1, 0.0, hop, left, short, log
+
+
+@inlined
 def prepare(level: int, t: int, net: Any, ws: Any) -> float:
     """Reset the workspace for a source at `level` and sink t; returns the sink's capacity."""
     n, depth = net.n, net.depth
@@ -256,40 +285,22 @@ def greedy_flow(
     Depth first with an explicit stack: d is the depth, 0 being the source. ws.frames holds level,
     position and hop of the nodes above, ws.amounts what they have left and what they were given.
     """
-    top = level
-    first = ((top - 1) * net.n + s) * net.n
+    first = ((level - 1) * net.n + s) * net.n
     total = prepare(level, t, net, ws)
     short = total - NOTHING * net.n  # rounding may leave this much of the last few needs
-    u, hop, d, k, log = s, top, 0, 0, 0
+    u, hop, d, k, log = s, level, 0, 0, 0
     left = 0.0
     while True:
-        child = -1
-        offer = 0.0
         if d == 0:
             if k == net.n or net.capacity[U(first + order[U(k)])] <= NOTHING:
                 break
             child = order[U(k)]
             offer = net.capacity[U(first + child)]
             k += 1
-        while d > 0 and left > NOTHING and hop <= level:
-            room = through_chain(left, u, hop, level - 1, net, ws)
-            if room <= NOTHING:
-                hop += 1
-            elif hop == 2:
-                rest, log = serve_last(room, u, t, log, net, ws)
-                use_chain(room - rest, u, 2, level - 1, net, ws)
-                left -= room - rest
-                short -= room - rest
-                if rest > NOTHING:
-                    hop = 3
-            else:
-                child = next_arc(u, t, hop - 1, net, ws)
-                if child >= 0:
-                    edge = ((hop - 1) * net.n + u) * net.n + child
-                    unused = net.capacity[U(edge)] - ws.taken[U(u * net.depth + hop - 1)]
-                    offer = min(room, unused)
-                    break
-                hop += 1
+        else:
+            child, offer, hop, left, short, log = next_child(
+                level, u, t, hop, left, short, log, net, ws
+            )
         if child >= 0:
             rest = absorb(offer, hop - 1, child, t, net, ws)
             gave = offer - rest

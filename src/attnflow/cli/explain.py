@@ -10,7 +10,13 @@ import typer
 
 from attnflow.cli.options import (
     Format,
+    FormatOption,
+    HeadsOption,
+    LayerOption,
+    NormaliseOption,
+    ResidualOption,
     Scaling,
+    ThreadsOption,
     clear_errors,
     echo,
     number_or_text,
@@ -80,9 +86,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
             "flow: the maximum flow through the layers. all: these three."
         ),
     ] = Methods.ROLLOUT,
-    layer: Annotated[
-        str, typer.Option(help="Number of a layer from 1, -1 for the last, or 'all'.")
-    ] = "all",
+    layer: LayerOption = "all",
     position: Annotated[
         str | None,
         typer.Option(
@@ -105,29 +109,16 @@ def explain(  # noqa: PLR0913 - one argument for each option
             "gradient; value: times the length of what it brings."
         ),
     ] = Edges.ATTENTION,
-    heads: Annotated[
-        str, typer.Option(help="How to merge heads: mean, max, min, or the number of one head.")
-    ] = "mean",
-    residual_weight: Annotated[
-        float, typer.Option(help="Weight of the residual connection, from 0 to 1.")
-    ] = 0.5,
-    normalise: Annotated[
-        Scaling,
-        typer.Option(
-            metavar="HOW",
-            help="none; rows: a position's scores sum to 1; or receptive_field: scores are divided "
-            "by what uniform attention would give, which is meant for decoders.",
-        ),
-    ] = Scaling.NONE,
+    heads: HeadsOption = "mean",
+    residual_weight: ResidualOption = 0.5,
+    normalise: NormaliseOption = Scaling.NONE,
     truncate: Annotated[
         Truncation, typer.Option(help="For a text longer than the model takes.")
     ] = Truncation.ERROR,
     top: Annotated[
         int | None, typer.Option(min=1, help="Name the K tokens with the highest scores.")
     ] = None,
-    output: Annotated[
-        Format, typer.Option("--format", help="A table to look at; json or csv for programs.")
-    ] = Format.TABLE,
+    output: FormatOption = Format.TABLE,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -135,9 +126,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
             "method, whose name is put before the ending."
         ),
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads for flow; all cores if not given.")
-    ] = None,
+    threads: ThreadsOption = None,
     device: Annotated[
         str | None, typer.Option(help="Where to run the model, such as cpu or cuda.")
     ] = None,

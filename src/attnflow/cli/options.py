@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +25,32 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
+
+
+# Options that several commands have.
+LayerOption = Annotated[
+    str, typer.Option(help="Number of a layer from 1, -1 for the last, or 'all'.")
+]
+HeadsOption = Annotated[
+    str, typer.Option(help="How to merge heads: mean, max, min, or the number of one head.")
+]
+ResidualOption = Annotated[
+    float, typer.Option(help="Weight of the residual connection, from 0 to 1.")
+]
+NormaliseOption = Annotated[
+    Scaling,
+    typer.Option(
+        metavar="HOW",
+        help="none; rows: a position's scores sum to 1; or receptive_field: scores are divided "
+        "by what uniform attention would give, which is meant for decoders.",
+    ),
+]
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="A table to look at; json or csv for programs.")
+]
+ThreadsOption = Annotated[
+    int | None, typer.Option(min=1, help="Threads for flow; all cores if not given.")
+]
 
 
 def parse_layer(text: str) -> int | None:

@@ -8,7 +8,13 @@ import typer
 
 from attnflow.cli.options import (
     Format,
+    FormatOption,
+    HeadsOption,
+    LayerOption,
+    NormaliseOption,
+    ResidualOption,
     Scaling,
+    ThreadsOption,
     clear_errors,
     echo,
     number_or_text,
@@ -53,35 +59,18 @@ def trace(  # noqa: PLR0913 - one argument for each option
             "flow: the maximum flow through the layers."
         ),
     ] = Method.ROLLOUT,
-    layer: Annotated[
-        str, typer.Option(help="Number of a layer from 1, -1 for the last, or 'all'.")
-    ] = "-1",
+    layer: LayerOption = "-1",
     position: Annotated[
         str, typer.Option(help="Where to look from: an index from 0, a token's text, or 'all'.")
     ] = "0",
-    heads: Annotated[
-        str, typer.Option(help="How to merge heads: mean, max, min, or the number of one head.")
-    ] = "mean",
-    residual_weight: Annotated[
-        float, typer.Option(help="Weight of the residual connection, from 0 to 1.")
-    ] = 0.5,
-    normalise: Annotated[
-        Scaling,
-        typer.Option(
-            metavar="HOW",
-            help="none; rows: a position's scores sum to 1; or receptive_field: scores are divided "
-            "by what uniform attention would give, which is meant for decoders.",
-        ),
-    ] = Scaling.NONE,
+    heads: HeadsOption = "mean",
+    residual_weight: ResidualOption = 0.5,
+    normalise: NormaliseOption = Scaling.NONE,
     top: Annotated[
         int | None, typer.Option(min=1, help="Show only the K tokens with the highest scores.")
     ] = None,
-    output: Annotated[
-        Format, typer.Option("--format", help="A table to look at; json or csv for programs.")
-    ] = Format.TABLE,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads for flow; all cores if not given.")
-    ] = None,
+    output: FormatOption = Format.TABLE,
+    threads: ThreadsOption = None,
     tokens: Annotated[
         str | None, typer.Option(help="The tokens, separated by commas: 'the,key,is'.")
     ] = None,

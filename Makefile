@@ -18,8 +18,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
 
-demo: .venv/.runtime ## run the command line on a small bundled array
-	$(BIN)/python examples/demo.py
+demo: .venv/.models ## explain a sentence with the bundled model
+	$(BIN)/attnflow explain "the author of the books on the old table" --method all
 
 test: .venv/.dev ## run the tests and the examples in docstrings
 	$(BIN)/pytest
@@ -53,6 +53,10 @@ clean: ## remove the environment, builds and caches
 .venv/.runtime: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP_INSTALL) --upgrade pip hatchling
 	$(PIP_INSTALL) --no-build-isolation --editable .
+	touch $@
+
+.venv/.models: .venv/.runtime
+	$(PIP_INSTALL) --no-build-isolation --editable '.[models]'
 	touch $@
 
 .venv/.dev: .venv/.runtime

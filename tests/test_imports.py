@@ -56,10 +56,8 @@ MAY_IMPORT = {
     "maxflow": {"errors", "maxflow"},
 }
 MAY_STORE = {"attentions", "attribution", "cli"}
-MAY_LOAD_TORCH = {
-    "importance",
-    "models",
-}  # where torch lives; their callers load them when they run
+# Where torch lives; their callers load them when they run.
+MAY_LOAD_TORCH = {"importance", "models", "verb_number"}
 
 
 def heavy_modules_after(code):

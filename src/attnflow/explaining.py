@@ -57,7 +57,8 @@ def explain(  # noqa: PLR0913 - one argument for each option
     """Run a model on a text, and explain its prediction by raw attention, rollout and flow.
 
     text: one text, or several, which are run as one batch and give a list.
-    model, tokenizer: as in `attnflow.load_model`; a LoadedModel serves many calls.
+    model, tokenizer: as in `attnflow.load_model`; a LoadedModel serves many calls. If not given:
+    the verb-number model that comes with attnflow.
     position: an index or the text of a token. If not given: the mask for masked language models,
     the last token for decoders, [CLS] or the first special token for the others.
     target: the class or token to explain, by number or name; the predicted one if not given. It

@@ -122,7 +122,6 @@ def test_how_the_graph_is_made(classifier):
 @pytest.mark.parametrize(
     ("arguments", "wording"),
     [
-        ((TEXT,), "name a model with model=..."),
         (("", "--model", "{}"), "the text is empty"),
         (("key " * 20, "--model", "{}"), "the text has 22 tokens"),
         ((TEXT, "--model", "{}", "--position", "door"), "there is no token 'door'"),

@@ -82,13 +82,10 @@ def test_tasks_by_class(name, task):
     assert task_of([name]) == task
 
 
-def test_no_model_is_an_error():
-    with refusal(
-        InputError,
-        "the bundled verb-number model is not part of this version yet; "
-        "name a model with model=...",
-    ):
-        load_model(None)
+def test_the_bundled_model_is_the_default():
+    loaded = load_model()
+    assert (loaded.name, loaded.task, loaded.n_layers) == ("verb-number", "classifier", 6)
+    assert load_model(loaded.model).tokenizer("the key")["input_ids"][0] == 2  # found again
 
 
 def test_something_else_is_no_model():

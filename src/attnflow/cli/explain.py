@@ -74,7 +74,10 @@ def explain(  # noqa: PLR0913 - one argument for each option
     *,
     model: Annotated[
         str | None,
-        typer.Option(help="A folder with a model in safetensors, or a name on the hub."),
+        typer.Option(
+            help="A folder with a model in safetensors, or a name on the hub; the bundled "
+            "verb-number model if not given."
+        ),
     ] = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="A folder or name, if the tokenizer is not with the model.")

@@ -17,6 +17,7 @@ from attnflow.models.checkpoint import (
     load_checkpoint,
     task_of,
 )
+from attnflow.verb_number.folders import BUNDLED, find_folder
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
 NO_LIMIT = 10**6  # tokenizers without a limit say 1e30
@@ -65,27 +66,25 @@ class LoadedModel:
         return self.task == "classifier" and padding is None and self.sees_only_earlier
 
 
-def load_model(model: Any, tokenizer: Any = None) -> LoadedModel:
+def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
     """Load a model and its tokenizer, and find out what it predicts.
 
     model: a transformers model (put into evaluation mode), a folder, a name on the hub, or a
     LoadedModel, which is given back. The class is chosen by `architectures` in its configuration.
+    "verb-number", which is the default, and "verb-number-causal" are models of the paper's kind
+    that come with attnflow.
     tokenizer: an object, a folder or a name; where the model came from if not given.
     Raises FileError for a checkpoint that is missing, has no safetensors weights or needs its own
-    code, InputError if no model or no tokenizer is named, MissingDependencyError without
+    code, InputError if no tokenizer is named, MissingDependencyError without
     transformers. Warns if weights are missing, since those would be random.
     """
-    if model is None:
-        raise InputError(
-            "no model was named, and the bundled verb-number model is not part of this version "
-            "yet; name a model with model=..."
-        )
     if isinstance(model, LoadedModel):
         return model
     import_transformers("loading a model")
+    model = BUNDLED[0] if model is None else model
     if isinstance(model, str | Path):
         name = str(model)
-        task, loaded = load_checkpoint(name)
+        task, loaded = _load_named(name)
     else:
         name, loaded, task = _given_object(model)
     loaded.eval()
@@ -97,6 +96,16 @@ def load_model(model: Any, tokenizer: Any = None) -> LoadedModel:
     if tokenizer is None or isinstance(tokenizer, str | Path):
         tokenizer = load_tokenizer(str(tokenizer or name))
     return LoadedModel(loaded, tokenizer, task, name, find_max_length(loaded, tokenizer))
+
+
+def _load_named(name: str) -> tuple[Task, Any]:
+    """The model of a folder, of a name on the hub, or one that comes with attnflow."""
+    folder = find_folder(name)
+    if folder is None:
+        return load_checkpoint(name)
+    from attnflow.verb_number.storing import load_verb_number
+
+    return "classifier", load_verb_number(folder)
 
 
 def _given_object(model: Any) -> tuple[str, Any, Task]:
@@ -123,13 +132,15 @@ def load_tokenizer(name: str) -> Any:
     Raises FileError if there is none: transformers would make up an empty one for some folders.
     """
     transformers = import_transformers("loading a tokenizer")
-    folder = Path(name)
+    folder = find_folder(name) or Path(name)
     if folder.is_dir() and not any(file for kind in TOKENIZER_FILES for file in folder.glob(kind)):
         raise FileError(
             f"the folder {name} has no tokenizer; expected tokenizer.json or the like. "
             "Write it there with tokenizer.save_pretrained, or name it with tokenizer=..."
         )
     try:
+        if find_folder(name):
+            return transformers.PreTrainedTokenizerFast.from_pretrained(str(folder))
         return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # transformers raises whatever its parts raise
         raise FileError(

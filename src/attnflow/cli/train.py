@@ -1,0 +1,120 @@
+"""The command `train`: training the verb-number model of the paper."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnflow.cli.options import clear_errors, progress_bar
+
+if TYPE_CHECKING:
+    from attnflow.verb_number.splitting import Split
+    from attnflow.verb_number.training import Recipe
+
+CHECKPOINT = "training.pt"
+ACCURACY = "accuracy.json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    group = typer.Typer(no_args_is_help=True, help="Train a model.")
+    group.callback()(_train)
+    group.command("verb-number")(verb_number)
+    app.add_typer(group, name="train")
+
+
+def _train() -> None:
+    """Train a model."""
+
+
+def verb_number(
+    *,
+    out: Annotated[Path, typer.Option(help="The folder to write the model into.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder with linzen_numpred, amalgum_agreement and ud_agreement; see `attnflow "
+            "data`. If not given: sentences made up by a small grammar."
+        ),
+    ] = None,
+    causal: Annotated[
+        bool, typer.Option("--causal", help="Train the twin with a causal mask.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the weights and the order.")] = 0,
+    epochs: Annotated[int | None, typer.Option(min=1, help="25 if not given.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="256 if not given.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the training in the folder.")
+    ] = False,
+    device: Annotated[
+        str | None, typer.Option(help="Where to train, such as cpu; a GPU if there is one.")
+    ] = None,
+) -> None:
+    """Train a model that predicts whether the verb after a text is singular or plural.
+
+    Example: attnflow train verb-number --data ./data --out ./my-model --seed 1
+    """
+    with clear_errors():
+        from attnflow.arrays import import_torch
+        from attnflow.models.checkpoint import import_transformers
+
+        import_torch("training")
+        import_transformers("training")
+        from attnflow.verb_number.training import Recipe
+
+        recipe = replace(Recipe(), seed=seed, causal=causal)
+        recipe = replace(
+            recipe,
+            epochs=epochs or recipe.epochs,
+            batch_size=batch_size or recipe.batch_size,
+        )
+        _run(_split(data), recipe, out, resume, device)
+
+
+def _split(data: Path | None) -> "Split":
+    from attnflow.verb_number.splitting import split_folder, split_grammar
+
+    return split_grammar() if data is None else split_folder(data)
+
+
+def _run(split: "Split", recipe: "Recipe", out: Path, resume: bool, device: str | None) -> None:
+    import json
+
+    from attnflow.verb_number.storing import save_verb_number
+    from attnflow.verb_number.training import train
+
+    with progress_bar("training") as progress, _logged(quiet=progress is not None):
+        trained = train(
+            split,
+            recipe,
+            checkpoint=out / CHECKPOINT,
+            resume=resume,
+            device=device,
+            progress=progress,
+        )
+    save_verb_number(trained.model, trained.vocabulary, out)
+    report = json.dumps(trained.accuracy, indent=2)
+    (out / ACCURACY).write_text(f"{report}\n", encoding="utf-8")
+    for name, share in trained.accuracy.items():
+        typer.echo(f"{name}: {share:.4f}")
+    typer.echo(f"attnflow: wrote {out}", err=True)
+
+
+@contextmanager
+def _logged(*, quiet: bool) -> Iterator[None]:
+    """Write what the library logs to stderr, unless there is a bar to look at."""
+    logger, handler = logging.getLogger("attnflow"), logging.StreamHandler(sys.stderr)
+    before = logger.level
+    if not quiet:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)

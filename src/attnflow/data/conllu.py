@@ -1,0 +1,138 @@
+"""Agreement examples from treebanks in the CoNLL-U format of Universal Dependencies.
+
+A subject is a `nsubj` tagged NN or NNS, to the left of the finite verb of its clause: the predicate
+itself if it is VBZ or VBP, or else its first finite auxiliary or copula.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnflow.data.example import (
+    NUMBER_OF_NOUN,
+    NUMBER_OF_VERB,
+    AgreementExample,
+    malformed,
+    open_lines,
+)
+
+LONGEST = 50  # tokens of a sentence, as in the data of Linzen et al.
+FINITE = {*NUMBER_OF_VERB, "VBD", "MD"}  # tags of finite verbs, only some of which show number
+
+
+@dataclass(frozen=True)
+class Token:
+    """One word of a sentence. head: the index of its head, -1 for the root."""
+
+    form: str
+    tag: str
+    head: int
+    relation: str
+
+
+def read_conllu(path: str | Path) -> Iterator[AgreementExample]:
+    """Read a treebank, and yield an example for each subject and verb that must agree.
+
+    Sentences of more than 50 tokens are left out, and so are subjects with a conjunct before the
+    verb, pairs whose numbers disagree, and repeated prefixes.
+    Raises FileError, naming the line, for a line that is not as it should be.
+    """
+    seen = set()
+    for document, sentence in read_sentences(path):
+        if len(sentence) > LONGEST:
+            continue
+        for example in find_agreement(sentence, document):
+            key = (example.prefix, example.number)
+            if key not in seen:
+                seen.add(key)
+                yield example
+
+
+def read_sentences(path: str | Path) -> Iterator[tuple[str | None, list[Token]]]:
+    """Read the sentences of a treebank, each with the name of its document if it has one.
+
+    Ranges of words written together and empty nodes are left out, as they are no tokens.
+    """
+    document: str | None = None
+    tokens: list[Token] = []
+    first = 1
+    with open_lines(path) as lines:
+        for i, line in lines:
+            if line.startswith("# newdoc id"):
+                document = line.partition("=")[2].strip() or None
+            if line.startswith("#"):
+                continue
+            if line.strip():
+                first = i if not tokens else first
+                token = _parse(path, i, line, len(tokens) + 1)
+                tokens += [] if token is None else [token]
+                continue
+            if tokens:
+                yield document, _checked(path, first, tokens)
+            tokens = []
+    if tokens:
+        yield document, _checked(path, first, tokens)
+
+
+def _parse(path: str | Path, i: int, line: str, expected: int) -> Token | None:
+    cells = line.split("\t")
+    if len(cells) != 10:
+        raise malformed(path, i, f"{len(cells)} columns", "10 columns with tabs between them")
+    number, form, _, _, tag, _, head, relation, _, _ = cells
+    if "-" in number or "." in number:
+        return None
+    if number != str(expected):
+        raise malformed(path, i, f"token {number!r}", f"token {expected}")
+    if not head.isdecimal():
+        raise malformed(path, i, f"the head is {head!r}", "a whole number")
+    return Token(form, tag, int(head) - 1, relation.partition(":")[0])
+
+
+def _checked(path: str | Path, first: int, tokens: list[Token]) -> list[Token]:
+    highest = max(token.head for token in tokens)
+    if highest >= len(tokens):
+        given = f"a head is {highest + 1}, in a sentence of {len(tokens)} tokens"
+        raise malformed(path, first, given, "heads within the sentence")
+    return tokens
+
+
+def find_agreement(
+    sentence: Sequence[Token], document: str | None = None
+) -> Iterator[AgreementExample]:
+    """The pairs of subject and verb of one sentence, in the order of their subjects."""
+    for i, subject in enumerate(sentence):
+        if subject.relation != "nsubj" or subject.tag not in NUMBER_OF_NOUN or subject.head < 0:
+            continue
+        verb = _finite_verb(sentence, subject.head)
+        if verb is None or verb <= i or _has_conjunct(sentence, i, verb):
+            continue
+        number = NUMBER_OF_NOUN[subject.tag]
+        if NUMBER_OF_VERB.get(sentence[verb].tag) != number:
+            continue
+        between = [NUMBER_OF_NOUN.get(token.tag, number) for token in sentence[i + 1 : verb]]
+        yield AgreementExample(
+            tuple(token.form for token in sentence[:verb]),
+            number,
+            i,
+            sum(one != number for one in between),
+            tuple(token.tag for token in sentence[:verb]),
+            document,
+        )
+
+
+def _finite_verb(sentence: Sequence[Token], predicate: int) -> int | None:
+    """The index of the finite verb of a clause; None if it has none."""
+    if sentence[predicate].tag in FINITE:
+        return predicate
+    for i, token in enumerate(sentence):
+        helps = token.head == predicate and token.relation in ("aux", "cop")
+        if helps and token.tag in FINITE:
+            return i
+    return None
+
+
+def _has_conjunct(sentence: Sequence[Token], subject: int, verb: int) -> bool:
+    """Whether "and" another noun belongs to the subject, which then may be plural."""
+    return any(
+        token.head == subject and token.relation == "conj" for token in sentence[subject:verb]
+    )

@@ -1,0 +1,1 @@
+"""The paper's verb-number model: its tokenizer, its training, and trained weights."""

@@ -1,0 +1,71 @@
+"""The command `data`, in-process."""
+
+import hashlib
+
+import typer
+from typer.testing import CliRunner
+
+from attnflow.cli.data import register
+from attnflow.data import sets
+from attnflow.data.sets import DataFile, DataSet
+
+CONTENT = b"VBZ\tthe key\n"
+
+
+def run(*arguments):
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.callback()(lambda: None)
+    register(app)
+    return CliRunner().invoke(app, ["data", *arguments])
+
+
+def use(monkeypatch, url=None):
+    file = DataFile("tiny/a", 1, len(CONTENT), hashlib.sha256(CONTENT).hexdigest(), url)
+    one = DataSet("tiny", "keys", "none", "look under the mat", (file,))
+    monkeypatch.setattr(sets, "known_sets", lambda: (one,))
+
+
+def test_sets_are_listed():
+    result = run()
+    assert result.exit_code == 0, result.output
+    assert "linzen_numpred: subject-verb agreement in Wikipedia" in result.stdout
+    assert "  linzen_numpred/numpred.val: 15,772 rows, 679,400 bytes\n" in result.stdout
+    assert "sst2/test.tsv: 1,821 rows, 193,577 bytes, no address to download it from" in (
+        result.stdout
+    )
+    assert run("sst2").stdout.startswith("sst2: ")
+
+
+def test_a_folder_is_checked(monkeypatch, tmp_path):
+    use(monkeypatch)
+    result = run("--in", str(tmp_path))
+    assert (result.exit_code, result.stdout) == (1, "tiny/a: missing; look under the mat\n")
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "a").write_bytes(CONTENT)
+    result = run("--in", str(tmp_path))
+    assert (result.exit_code, result.stdout) == (0, "tiny/a: complete, 1 rows\n")
+    (tmp_path / "tiny" / "a").write_bytes(CONTENT * 2)
+    result = run("tiny", "--in", str(tmp_path))
+    assert result.exit_code == 1
+    assert result.stdout == "tiny/a: different: 2 rows, expected 1 and another checksum\n"
+
+
+def test_what_is_missing_is_downloaded(monkeypatch, tmp_path):
+    use(monkeypatch, "https://example.org/a")
+
+    def download(file, folder, *, progress):
+        assert progress is None
+        (folder / "tiny").mkdir()
+        (folder / file.path).write_bytes(CONTENT)
+
+    monkeypatch.setattr("attnflow.data.download.download", download)
+    result = run("--in", str(tmp_path), "--download")
+    assert (result.exit_code, result.stdout) == (0, "tiny/a: complete, 1 rows\n")
+
+
+def test_misuse():
+    result = run("--download")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("attnflow: no folder was named to download to")
+    result = run("nothing")
+    assert (result.exit_code, "there is no data set 'nothing'" in result.stderr) == (2, True)

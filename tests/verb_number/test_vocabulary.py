@@ -1,0 +1,55 @@
+"""Words and tags as the verb-number model knows them, and its tokenizer."""
+
+import pytest
+
+from attnflow.data.example import AgreementExample
+from attnflow.verb_number.tokenizer import make_tokenizer
+from attnflow.verb_number.vocabulary import TAGS, make_vocabulary, replace_rare, to_ids
+
+WORDS = ["the", "key", "keys", "children", "'s", "do", "n't", "(", ")", ",", "four-year", "nn"]
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return make_vocabulary([AgreementExample(tuple(WORDS), "plural")], rarest=1)
+
+
+def tokens(vocabulary, text, **options):
+    tokenizer = make_tokenizer(vocabulary, max_length=64, **options)
+    return tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
+
+
+def test_words_come_by_how_often_they_occur():
+    examples = [AgreementExample(("b", "a", "a", "NN", "c", "c"), "plural")]
+    vocabulary = make_vocabulary(examples, rarest=2)
+    assert list(vocabulary)[:4] == ["[PAD]", "[UNK]", "[CLS]", "CC"]
+    assert list(vocabulary)[3 + len(TAGS) :] == ["a", "c"]
+    assert to_ids(("a", "b", "NNS"), vocabulary) == [2, 3 + len(TAGS), 1, vocabulary["NNS"]]
+
+
+def test_rare_words_become_tags():
+    known = frozenset(["the", "NNS"])
+    tagged = AgreementExample(("The", "Zebras", "of"), "plural", tags=("DT", "NNS", "IN"))
+    assert replace_rare(tagged, known).prefix == ("the", "NNS", "[UNK]")
+    assert replace_rare(AgreementExample(("The", "x"), "plural"), known).prefix == ("the", "[UNK]")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The KEY", "the key"),
+        ("the NNS and NN nn", "the NNS [UNK] NN nn"),
+        ("(the children's key),", "( the children 's key ) ,"),
+        ("the key, children's keys", "the key , children 's keys"),
+        ("do n't don't", "do n't do n't"),
+        ("four-year ) , the", "four-year ) , the"),
+        ("PRP$ POS", "PRP$ POS"),
+    ],
+)
+def test_text_is_cut_as_the_data_is(vocabulary, text, expected):
+    assert tokens(vocabulary, text) == ["[CLS]", *expected.split()]
+
+
+def test_a_causal_model_reads_no_first_token(vocabulary):
+    assert tokens(vocabulary, "the key", causal=True) == ["[CLS]", "the", "key"]
+    assert make_tokenizer(vocabulary, max_length=64, causal=True).cls_token is None

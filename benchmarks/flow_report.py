@@ -116,12 +116,12 @@ From `python -m benchmarks.flow_profile`: microseconds a pair, means over five p
 | --- | --- | --- | --- | --- | --- | --- | --- |
 {rows}
 
-What stops it from being faster: a maximum flow through real attention is made of crumbs. It uses
-many hundreds of edges, and each of the pushes over hopping edges costs some 20 to 25 nanoseconds,
-a few mispredicted branches. Fewer edges do not suffice, since most of them have to be full. Below
-50 tokens the call itself weighs in: it takes {result["call_overhead"]:.0f} microseconds besides
-solving, as much as a dozen pairs of 16 tokens. At the middle layers the search costs as much as the
-greedy flow, because there most pairs need it.
+A maximum flow through real attention is made of crumbs: the last two columns but one count the
+pushes over hopping edges in the greedy flow, and the edges that one maximum flow uses. At 64 tokens
+and more, time over pushes comes to some 20 to 25 nanoseconds; why a push takes that long has not
+been measured, nor has it been shown that flows of fewer edges do not exist. At 16 tokens the call
+itself weighs in: it takes {result["call_overhead"]:.0f} microseconds besides solving. At the middle
+layers searching costs as much as half of the greedy flow or more, because there most pairs need it.
 
 """
 

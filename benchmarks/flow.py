@@ -140,12 +140,14 @@ def growth(quick: bool) -> dict[str, Any]:
         "tokens": sizes,
         "microseconds_by_tokens": by_tokens,
         "exponent_of_tokens": exponent(sizes, by_tokens),
+        "exponent_from_64": exponent(sizes[2:], by_tokens[2:]),
         "layers": depths,
         "microseconds_by_layers": by_layers,
         "exponent_of_layers": exponent(depths, by_layers),
     }
     print(
-        f"\nTime per pair grows as tokens^{result['exponent_of_tokens']:.2f} and "
+        f"\nTime per pair grows as tokens^{result['exponent_of_tokens']:.2f} "
+        f"(from 64 tokens: {result['exponent_from_64']:.2f}) and "
         f"layers^{result['exponent_of_layers']:.2f}"
     )
     return result

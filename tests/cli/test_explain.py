@@ -172,8 +172,8 @@ def test_a_strip_wraps_at_the_width_of_the_terminal():
 
 def test_a_strip_is_shaded_where_there_is_colour():
     text = strip_of(("a", "b"), [[0.0, 1.0]], force_terminal=True, color_system="truecolor")
-    assert "\x1b[30;48;2;247;251;255m0.00" in text
-    assert "\x1b[37;48;2;8;69;148m1.00" in text
+    assert "\x1b[38;2;0;0;0;48;2;247;251;255m0.00" in text
+    assert "\x1b[38;2;255;255;255;48;2;8;69;148m1.00" in text
 
 
 def test_long_strange_and_backward_tokens_stay_in_their_cells():

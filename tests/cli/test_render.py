@@ -90,8 +90,8 @@ def test_flows_that_tie_are_pointed_out():
 def test_colours_only_where_they_are_wanted():
     assert "\x1b" not in printed(SMALL)
     assert "48;2;" in printed(SMALL, force_terminal=True, color_system="truecolor")
-    assert heat_cell(1.0, 1.0).style == "white on rgb(8,69,148)"
-    assert heat_cell(0.0, 1.0).style == "black on rgb(247,251,255)"
+    assert heat_cell(1.0, 1.0).style == "rgb(255,255,255) on rgb(8,69,148)"
+    assert heat_cell(0.0, 1.0).style == "rgb(0,0,0) on rgb(247,251,255)"
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,8 @@ def heat_cell(score: float, highest: float) -> Text:
     white, blue = (247, 251, 255), (8, 69, 148)
     red, green, last = (round(w + (b - w) * share) for w, b in zip(white, blue, strict=True))
     # Where black and white text stand out alike; 16 colours turn the shades below into light grey.
-    front = "white" if share > 0.7 else "black"
+    # In numbers, because many a terminal's own black is grey.
+    front = "rgb(255,255,255)" if share > 0.7 else "rgb(0,0,0)"
     return Text(f"{score:.3f}", style=f"{front} on rgb({red},{green},{last})")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from attnflow.attribution import Attribution
 from attnflow.graph import AttentionGraph
+from attnflow.image_grid import ImageGrid
 from attnflow.models.predicting import Prediction
 from attnflow.normalisation import Normalise, check_normalise
 from attnflow.selection import Layers, Positions, resolve_positions
@@ -24,7 +25,7 @@ class Explanation:
     words: the words that the tokens make up.
     position: the index of the position that is explained.
     prediction: what the model predicts there; None for a plain encoder.
-    graph: the attention of all layers.
+    graph: the attention of all layers. image: the picture, if that is what the model saw.
     Attributions are computed when they are asked for, and kept.
     """
 
@@ -35,6 +36,7 @@ class Explanation:
     position: int
     prediction: Prediction | None
     graph: AttentionGraph
+    image: ImageGrid | None = None
     _known: dict[Any, Attribution] = field(default_factory=dict, init=False)
 
     def raw(

@@ -1,0 +1,115 @@
+"""What is computed for every example of a corpus. Part of the manifest: it decides every number."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, TypeAlias
+
+from attnflow.errors import InputError
+
+Truncate: TypeAlias = Literal["error", "cut"]
+WhichPositions: TypeAlias = Literal["explained", "all"] | tuple[int, ...]
+
+METHODS = ("raw", "rollout", "flow")
+IMPORTANCE = ("blank_out", "input_gradients")
+CHOICES: dict[str, tuple[str, ...]] = {
+    "normalise": ("none", "rows", "receptive_field"),
+    "edges": ("attention", "effective", "gradient", "value"),
+    "truncate": ("error", "cut"),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is computed, and how. JSON can write all of it.
+
+    model, tokenizer: a folder or a name, as in `attnflow.load_model`.
+    methods: of "raw", "rollout" and "flow". importance: of "blank_out" and "input_gradients".
+    positions: "explained", the one that `attnflow.explain` explains; "all"; or indices, negative
+    ones from the end, which refuse an example that has no such position.
+    layers: numbers from 1, negative ones from the last; None for all.
+    normalise, residual_weight, heads, edges, target: as in `attnflow.explain`.
+    truncate: "error" refuses an example that is too long, "cut" leaves out its end.
+    words: whether to merge the tokens of each word.
+    batch_tokens: the most tokens, padding included, that the model is run on at once. The last bits
+    of a result depend on it.
+    device: where the model runs.
+    Raises InputError for an unknown choice.
+    """
+
+    model: str = "verb-number"
+    tokenizer: str | None = None
+    methods: tuple[str, ...] = ("rollout",)
+    positions: WhichPositions = "explained"
+    layers: tuple[int, ...] | None = None
+    importance: tuple[str, ...] = ()
+    normalise: str = "none"
+    residual_weight: float = 0.5
+    heads: str | int = "mean"
+    edges: str = "attention"
+    target: str | int | None = None
+    truncate: Truncate = "error"
+    words: bool = False
+    batch_tokens: int = 4096
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("methods", METHODS), ("importance", IMPORTANCE)):
+            _check_names(name, getattr(self, name), allowed)
+        if not self.methods and not self.importance:
+            raise InputError(
+                "no method was given; expected raw, rollout or flow, or an importance score. "
+                "Name at least one."
+            )
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise InputError(
+                    f"{name} is {getattr(self, name)!r}; expected {_listed(allowed)}. "
+                    "Choose one of these."
+                )
+        if self.batch_tokens < 1:
+            raise InputError(f"batch_tokens is {self.batch_tokens}; expected 1 or more. Use 4096.")
+        _check_positions(self.positions)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON can write it."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> "Settings":
+        """What `to_json` wrote. Raises InputError if something is missing or unknown."""
+        names = {field.name for field in fields(cls)}
+        if set(written) != names:
+            strange = ", ".join(sorted(names ^ set(written)))
+            raise InputError(
+                f"the settings differ in {strange}; expected those of this version of attnflow. "
+                "Read them with the version that wrote them."
+            )
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in written.items()})
+
+
+def _check_names(name: str, given: Sequence[str], allowed: Sequence[str]) -> None:
+    for one in given:
+        if one not in allowed:
+            raise InputError(
+                f"{name} has {one!r}; expected {_listed(allowed)}. Choose among these."
+            )
+    if len(set(given)) < len(given):
+        raise InputError(
+            f"{name} is {', '.join(given)}; expected each name once. Remove what is there twice."
+        )
+
+
+def _check_positions(given: Any) -> None:
+    numbers = isinstance(given, tuple) and given and all(type(i) is int for i in given)
+    if given not in ("explained", "all") and not numbers:
+        raise InputError(
+            f"positions is {given!r}; expected 'explained', 'all', or indices such as (0, -1). "
+            "Choose one of these."
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"

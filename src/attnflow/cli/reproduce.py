@@ -1,0 +1,157 @@
+"""The command `reproduce`: the paper's tables and figures, and what goes beyond them."""
+
+import sys
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnflow.cli.options import clear_errors, echo, progress_bar
+
+if TYPE_CHECKING:
+    from attnflow.experiments.options import Options
+    from attnflow.experiments.report import Report
+    from attnflow.experiments.result import Result
+
+
+class ReportFormat(StrEnum):
+    """What to print."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command()(reproduce)
+
+
+def reproduce(  # noqa: PLR0913 - one argument for each option
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME...",
+            help="table1 to table3, figure1 to figure4, decoders, edges, saturation, residual; or "
+            "all. They are listed if none is named.",
+        ),
+    ] = None,
+    *,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="A folder of data, see `attnflow data`; or 'grammar' for sentences that are made "
+            "up. If not given: the folder in ATTNFLOW_DATA, or ./data."
+        ),
+    ] = None,
+    examples: Annotated[
+        int | None, typer.Option(min=3, help="At most so many of each set; all if not given.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder for results.")] = Path("results"),
+    pictures: Annotated[
+        Path | None, typer.Option(help="The folder for pictures; that of results if not given.")
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="The folder that keeps what was measured; the user's if not given."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A name or folder; the experiment's own if not given.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where the model runs, such as cpu or cuda.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads; all cores if not given.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of samples and of the bootstrap.")] = 0,
+    output: Annotated[
+        ReportFormat, typer.Option("--format", help="A table to look at; others for programs.")
+    ] = ReportFormat.TABLE,
+) -> None:
+    """Run the paper's experiments: its tables, its figures, and its open questions.
+
+    What was measured is kept, so that a run that was stopped goes on where it was.
+
+    Example: attnflow reproduce table1 --data ./data
+    """
+    with clear_errors():
+        from attnflow.experiments import EXPERIMENTS, find_experiment
+        from attnflow.experiments.options import Options, default_cache
+
+        if not names:
+            for name, what in EXPERIMENTS.items():
+                typer.echo(f"{name}: {what}")
+            return
+        chosen = list(EXPERIMENTS) if "all" in names else names
+        for name in chosen:
+            find_experiment(name)  # a name that is wrong is told before a long run
+        options = Options(
+            data=data,
+            examples=examples,
+            out=out,
+            pictures=pictures,
+            cache=cache or default_cache(),
+            model=model,
+            device=device,
+            threads=threads,
+            seed=seed,
+        )
+        for name in chosen:
+            result, report = _run(name, options)
+            _print(result, report, output)
+
+
+def _run(name: str, options: "Options") -> "tuple[Result, Report]":
+    """Run one experiment, and save its result."""
+    from datetime import UTC, datetime
+
+    from attnflow import __version__
+    from attnflow.experiments import find_experiment
+    from attnflow.experiments.result import write_result
+
+    experiment = find_experiment(name)
+    with progress_bar(name) as progress:
+        result = experiment.run(options, progress)
+    result = replace(
+        result,
+        command=_command(name, options),
+        date=datetime.now(UTC).date().isoformat(),
+        version=__version__,
+    )
+    path = write_result(result, options.out)
+    typer.echo(f"attnflow: wrote {path}", err=True)
+    return result, experiment.render(result)
+
+
+def _command(name: str, options: "Options") -> str:
+    """What to type for the same numbers, without the folders of this machine."""
+    words = ["attnflow", "reproduce", name]
+    if options.data is not None:
+        words += ["--data", options.data if options.data == "grammar" else "./data"]
+    for option in ("examples", "model"):
+        given = getattr(options, option)
+        if given is not None:
+            words += [f"--{option}", Path(given).name if option == "model" else str(given)]
+    if options.seed:
+        words += ["--seed", str(options.seed)]
+    return " ".join(words)
+
+
+def _print(result: "Result", report: "Report", output: ReportFormat) -> None:
+    import json
+    from dataclasses import asdict
+
+    from attnflow.experiments.report import to_csv, to_markdown, to_text
+
+    if output is ReportFormat.JSON:
+        echo(json.dumps(asdict(result)))
+    elif output is ReportFormat.CSV:
+        echo(to_csv(report))
+    elif output is ReportFormat.MARKDOWN:
+        echo(to_markdown(report))
+    else:
+        echo(to_text(report) + ("\n" if sys.stdout.isatty() else ""))

@@ -1,0 +1,111 @@
+"""Report: a result laid out as text, tables and pictures, and written in several formats."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PART = "\n\n"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: rows of cells, as they are shown. The first column names the rows."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture, by the name of its file. caption: what it shows, also for those who do not see."""
+
+    file: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """A title, and what follows it: paragraphs of Markdown, tables and pictures."""
+
+    title: str
+    parts: tuple[str | Table | Picture, ...]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables alone."""
+        return tuple(part for part in self.parts if isinstance(part, Table))
+
+
+def to_text(report: Report) -> str:
+    """The report for a terminal, in plain text.
+
+    >>> print(to_text(Report("Sizes", (Table("Tokens", ("", "n"), (("short", "3"),)),))))
+    Sizes
+    <BLANKLINE>
+    Tokens
+             n
+      short  3
+    """
+    parts = [report.title]
+    for part in report.parts:
+        if isinstance(part, str):
+            parts.append(part)
+        elif isinstance(part, Table):
+            parts.append(f"{part.caption}\n{_align(part)}")
+        else:
+            parts.append(f"[{part.file}] {part.caption}")
+    return PART.join(parts)
+
+
+def to_markdown(report: Report, *, level: int = 2, pictures: str = "") -> str:
+    """The report in Markdown.
+
+    level: of its heading. pictures: the folder of pictures, as seen from where the text will be.
+    """
+    parts = [f"{'#' * level} {report.title}"]
+    for part in report.parts:
+        if isinstance(part, str):
+            parts.append(part)
+        elif isinstance(part, Table):
+            parts.append(f"**{part.caption}**")
+            parts.append(_markdown_table(part))
+        else:
+            place = f"{pictures}/{part.file}" if pictures else part.file
+            parts.append(f"![{part.caption}]({place})")
+            parts.append(f"*{part.caption}*")
+    return PART.join(parts)
+
+
+def to_csv(report: Report) -> str:
+    """All tables as comma-separated values; the first column is the caption of the table."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for table in report.tables:
+        for row in (table.header, *table.rows):
+            writer.writerow((table.caption, *row))
+    return text.getvalue().rstrip("\n")
+
+
+def _align(table: Table) -> str:
+    """Rows under each other: names to the left, cells to the right."""
+    lines = [table.header, *table.rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(table.header))]
+    return "\n".join(
+        "  ".join(
+            ["", line[0].ljust(widths[0])]
+            + [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _markdown_table(table: Table) -> str:
+    ruler = ("---", *("---:" for _ in table.header[1:]))
+    return "\n".join(_markdown_row(row) for row in (table.header, ruler, *table.rows))
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    escaped = (cell.replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(escaped)} |"

@@ -87,7 +87,8 @@ class Settings:
                 f"the settings differ in {strange}; expected those of this version of attnflow. "
                 "Read them with the version that wrote them."
             )
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in written.items()})
+        given: dict[str, Any] = {k: tuple(v) if type(v) is list else v for k, v in written.items()}
+        return cls(**given)
 
 
 def _check_names(name: str, given: Sequence[str], allowed: Sequence[str]) -> None:

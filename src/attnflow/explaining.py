@@ -4,7 +4,8 @@ torch and transformers are loaded when `explain` is called, and not before.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 from attnflow.arrays import import_torch
 from attnflow.errors import InputError
@@ -15,7 +16,13 @@ from attnflow.models.loading import LoadedModel, load_model
 from attnflow.models.predicting import Prediction, logits_of, predict, resolve_explained
 from attnflow.selection import Position
 
+if TYPE_CHECKING:
+    from attnflow.models.keeping import KeptHeads
+
 Edges: TypeAlias = Literal["attention", "effective", "gradient", "value"]
+KeepHeads: TypeAlias = Literal["auto"] | bool
+
+HEADS_LIMIT = 64_000_000  # bytes that the heads of all texts may take for keep_heads="auto"
 
 
 class Options(TypedDict, total=False):
@@ -29,6 +36,7 @@ class Options(TypedDict, total=False):
     edges: Edges
     truncate: Truncate
     device: Any
+    keep_heads: KeepHeads
 
 
 @overload
@@ -53,6 +61,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
     edges: Edges = "attention",
     truncate: Truncate = "error",
     device: Any = None,
+    keep_heads: KeepHeads = "auto",
 ) -> Explanation | list[Explanation]:
     """Run a model on a text, and explain its prediction by raw attention, rollout and flow.
 
@@ -66,12 +75,18 @@ def explain(  # noqa: PLR0913 - one argument for each option
     residual_weight, heads, edges: how the graph is made, as in `capture_graphs`.
     truncate: "error" for a text longer than the model takes, or "cut", which warns.
     device: where to move the model and run it; where it is if not given.
+    keep_heads: whether to keep the attention of each head as well, for the viewer; "auto" keeps it
+    where that of all texts takes at most 64 MB as float16. There is none of encoder-decoders.
     Raises InputError for an empty or too long text, FileError for a model that cannot be loaded.
     """
     if edges not in ("attention", "effective", "gradient", "value"):
         raise InputError(
             f"edges is {edges!r}; expected 'attention', 'effective', 'gradient' or 'value'. "
             "Choose one of these."
+        )
+    if keep_heads not in ("auto", True, False):
+        raise InputError(
+            f"keep_heads is {keep_heads!r}; expected 'auto', True or False. Choose one of these."
         )
     texts = [text] if isinstance(text, str) else list(text)
     if not texts:
@@ -83,8 +98,11 @@ def explain(  # noqa: PLR0913 - one argument for each option
     weighting = {"residual_weight": residual_weight, "heads": heads, "edges": edges}
     batches = [[one] for one in encoded] if loaded.takes_one_at_a_time else [encoded]
     results = []
+    limit = HEADS_LIMIT // len(batches) if keep_heads == "auto" else None
     for batch in batches:
-        results += _explain_batch(loaded, batch, position, target, weighting)
+        results += _explain_batch(
+            loaded, batch, position, target, weighting, _keeper(keep_heads, limit)
+        )
     return results[0] if isinstance(text, str) else results
 
 
@@ -94,6 +112,7 @@ def _explain_batch(
     position: Position | None,
     target: int | str | None,
     weighting: Mapping[str, Any],
+    kept_heads: "KeptHeads | None",
 ) -> list[Explanation]:
     from attnflow.models.capture import capture_graphs
 
@@ -114,15 +133,41 @@ def _explain_batch(
         weighting = {**weighting, "target": explained}
     tokens = [one.tokens for one in encoded]
     graphs, output = capture_graphs(
-        loaded.model, collate(loaded, encoded), tokens=tokens, **weighting
+        loaded.model,
+        collate(loaded, encoded),
+        tokens=tokens,
+        kept_heads=kept_heads,
+        **weighting,
     )
+    kept = None if kept_heads is None else kept_heads.examples
     predictions: list[Prediction | None] = [None] * len(encoded)
     if loaded.task != "encoder":
         predictions = [predict(loaded, row, target) for row in scores(output)]
     return [
-        Explanation(one.text, one.tokens, one.special, one.words, place, prediction, graph)
-        for one, place, prediction, graph in zip(encoded, places, predictions, graphs, strict=True)
+        Explanation(
+            text=one.text,
+            tokens=one.tokens,
+            special=one.special,
+            words=one.words,
+            position=places[i],
+            prediction=predictions[i],
+            graph=graphs[i],
+            heads=None if kept is None else kept[i],
+            model=_shown_name(loaded.name),
+        )
+        for i, one in enumerate(encoded)
     ]
+
+
+def _keeper(keep_heads: KeepHeads, limit: int | None) -> "KeptHeads | None":
+    from attnflow.models.keeping import KeptHeads
+
+    return KeptHeads(limit) if keep_heads else None
+
+
+def _shown_name(name: str) -> str:
+    """A model's name as results show it: of a folder the last part, and not where it lies."""
+    return Path(name).resolve().name if Path(name).exists() else name
 
 
 def _require_prediction(loaded: LoadedModel) -> None:

@@ -3,18 +3,32 @@
 Made by `attnflow.explaining.explain`. Nothing here runs a model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias
 
+from attnflow.attentions import Attentions
 from attnflow.attribution import Attribution
+from attnflow.errors import ShapeError
 from attnflow.graph import AttentionGraph
 from attnflow.image_grid import ImageGrid
+from attnflow.merging import Heads, ResidualWeight
 from attnflow.models.predicting import Prediction
 from attnflow.normalisation import Normalise, check_normalise
-from attnflow.selection import Layers, Positions, resolve_positions
-from attnflow.special import Special, check_special, treat_special
-from attnflow.words import Words, merge_words
+from attnflow.selection import (
+    Layers,
+    Position,
+    Positions,
+    resolve_position,
+    resolve_positions,
+)
+from attnflow.special import Special, check_special, looks_special, treat_special
+from attnflow.words import Words, find_words, merge_words
+
+# Called with how much is done, and how much there is in all.
+Progress: TypeAlias = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -26,6 +40,7 @@ class Explanation:
     position: the index of the position that is explained.
     prediction: what the model predicts there; None for a plain encoder.
     graph: the attention of all layers. image: the picture, if that is what the model saw.
+    heads: the attention of each head, if it was kept. model: the name of the model.
     Attributions are computed when they are asked for, and kept.
     """
 
@@ -37,7 +52,55 @@ class Explanation:
     prediction: Prediction | None
     graph: AttentionGraph
     image: ImageGrid | None = None
+    heads: Attentions | None = None
+    model: str = ""
     _known: dict[Any, Attribution] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def from_attentions(
+        cls,
+        attentions: Attentions,
+        *,
+        position: Position | None = None,
+        text: str = "",
+        special: Sequence[bool] | None = None,
+        heads: Heads = "mean",
+        residual_weight: ResidualWeight = 0.5,
+    ) -> "Explanation":
+        """An explanation of attention that is there already, without a model or a prediction.
+
+        position: an index or the text of a token; if not given, the last token where no position
+        sees a later one, and otherwise the first.
+        special: whether each token is special; if not given, those that are written like [CLS],
+        <s> or <|end|>. heads, residual_weight: as in AttentionGraph.from_attentions.
+
+        >>> attentions = Attentions([[[0.5, 0.5], [0.25, 0.75]]], tokens=["[CLS]", "key"])
+        >>> Explanation.from_attentions(attentions)
+        Explanation(2 tokens, 1 layer, position 0 '[CLS]')
+        """
+        graph = AttentionGraph.from_attentions(
+            attentions, heads=heads, residual_weight=residual_weight
+        )
+        tokens = attentions.tokens
+        if special is None:
+            special = [looks_special(token) for token in tokens]
+        elif len(special) != len(tokens):
+            raise ShapeError(
+                f"special has {len(special)} values for {len(tokens)} tokens; expected as many. "
+                "Say of each token whether it is special."
+            )
+        if position is None:
+            position = len(tokens) - 1 if graph.causal else 0
+        return cls(
+            text=text,
+            tokens=tokens,
+            special=tuple(bool(one) for one in special),
+            words=find_words(tokens, special=special, text=text),
+            position=resolve_position(tokens, len(tokens), position),
+            prediction=None,
+            graph=graph,
+            heads=attentions,
+        )
 
     def raw(
         self,
@@ -92,6 +155,24 @@ class Explanation:
         """
         options = {"layers": layers, "normalise": normalise}
         return self._attribute("flow", options, positions, words, special, running)
+
+    def show(self, *, title: str | None = None) -> Any:
+        """A view of it for notebooks, as in `attnflow.show`."""
+        from attnflow.viewer import show
+
+        return show(self, title=title)
+
+    def to_html(
+        self,
+        path: str | PathLike[str],
+        *,
+        title: str | None = None,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Write a page to look at it with any browser, as in `attnflow.to_html`."""
+        from attnflow.viewer import to_html
+
+        return to_html(path, self, title=title, progress=progress)
 
     def _attribute(
         self,

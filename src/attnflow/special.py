@@ -1,5 +1,6 @@
 """Special tokens such as [CLS] and [SEP] in results: shown, hidden, or left out of ranks."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -12,6 +13,10 @@ from attnflow.errors import InputError
 from attnflow.selection import Position
 
 Special: TypeAlias = Literal["show", "hide", "rank_out"]
+
+_LOOKS_SPECIAL = re.compile(
+    r"\[(CLS|SEP|PAD|BOS|EOS)\]|</?s>|<(cls|sep|pad|bos|eos)>|<\|[^<>|]{1,40}\|>"
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -26,6 +31,17 @@ class RankedAttribution(Attribution):
         unranked = set(self.settings["unranked"])
         everything = super().top(len(self.columns), position=position, layer=layer)
         return [found for found in everything if found[1] not in unranked][: max(k, 0)]
+
+
+def looks_special(token: str) -> bool:
+    """Whether a token is written as special ones are: [CLS], <s>, </s>, <|endoftext|>.
+
+    The mask is none of them: it is part of the text.
+
+    >>> [looks_special(token) for token in ("[CLS]", "</s>", "<|end|>", "<b>", "[MASK]", "key")]
+    [True, True, True, False, False, False]
+    """
+    return _LOOKS_SPECIAL.fullmatch(token) is not None
 
 
 def treat_special(attribution: Attribution, how: Special, special: Sequence[bool]) -> Attribution:

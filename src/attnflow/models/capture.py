@@ -19,6 +19,7 @@ from attnflow.models.build import build_graphs
 from attnflow.models.call import AttentionCall, describe_model
 from attnflow.models.edges import Edges, check_edges, weigh
 from attnflow.models.gradient import Target, WithGradients, score_output
+from attnflow.models.keeping import KeptHeads
 from attnflow.models.masks import Padding, check_examples
 from attnflow.models.merge import merge_call, rescale
 from attnflow.models.roads import check_run, run
@@ -71,6 +72,7 @@ def capture_graphs(
     residual_weight: ResidualWeight = 0.5,
     edges: Edges = "attention",
     target: Target | None = None,
+    kept_heads: KeptHeads | None = None,
 ) -> tuple[list[AttentionGraph], Any]:
     """Run the model, and merge the heads of each layer as it finishes.
 
@@ -83,6 +85,7 @@ def capture_graphs(
     nothing, the position attends to itself.
     target: for "gradient", from the output to the score [batch] to explain; if not given, the
     largest logit of the class, or of the next token.
+    kept_heads: where to keep the attention of all heads as well, which changes nothing else.
     Returns one AttentionGraph per example, and the output of the model.
     """
     check_edges(edges)
@@ -92,10 +95,14 @@ def capture_graphs(
             "Leave target out, or ask for gradient edges."
         )
     if edges == "gradient":
-        roles, layers, padding, output = _gradient_layers(model, inputs, tokens, heads, target)
+        roles, layers, padding, output = _gradient_layers(
+            model, inputs, tokens, heads, target, kept_heads
+        )
     else:
-        roles, layers, output = _edge_layers(model, inputs, edges, heads)
+        roles, layers, output = _edge_layers(model, inputs, edges, heads, kept_heads)
         padding = _padding(roles, inputs, tokens)
+    if kept_heads is not None:
+        kept_heads.finish(padding, tokens)
     graphs = build_graphs(
         list(zip(roles.roles, layers, strict=True)),
         padding,
@@ -158,12 +165,18 @@ def capture_rollout(
 
 
 def _edge_layers(
-    model: nn.Module, inputs: Mapping[str, Any], edges: Edges, heads: Heads
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    edges: Edges,
+    heads: Heads,
+    kept_heads: KeptHeads | None,
 ) -> tuple[Roles, list[Tensor], Any]:
     """The edges [batch, queries, keys] of each layer, for all weightings but gradients."""
     layers: list[Tensor] = []
 
-    def look(call: AttentionCall, _: Role) -> Tensor | None:
+    def look(call: AttentionCall, role: Role) -> Tensor | None:
+        if kept_heads is not None:
+            kept_heads.look(call, role)
         layer, output = weigh(model, call, edges, heads, f"layer {len(layers) + 1}")
         layers.append(layer)
         return output
@@ -178,10 +191,18 @@ def _gradient_layers(
     tokens: Tokens,
     heads: Heads,
     target: Target | None,
+    kept_heads: KeptHeads | None,
 ) -> tuple[Roles, list[Tensor], Padding, Any]:
     """The gradient edges [batch, queries, keys] of each layer."""
     kept = WithGradients()
-    roles, output = _run(model, inputs, kept.keep, differentiable=True)
+
+    def look(call: AttentionCall, role: Role) -> Tensor | None:
+        replaced = kept.keep(call, role)
+        if kept_heads is not None:  # afterwards: what a call keeps must know of gradients
+            kept_heads.look(call, role)
+        return replaced
+
+    roles, output = _run(model, inputs, look, differentiable=True)
     padding = _padding(roles, inputs, tokens)
     scores = score_output(
         model,

@@ -1,0 +1,94 @@
+"""Heads kept beside the graph: the same numbers as capture alone, within what float16 holds."""
+
+import numpy as np
+import pytest
+import torch
+
+from attnflow import AttentionGraph, Explanation, InputError, ShapeError, explaining
+from attnflow.explaining import explain
+from attnflow.models.capture import capture_attentions, capture_graphs
+from attnflow.models.encoding import collate, encode_text
+from attnflow.models.keeping import KeptHeads
+from tests.models.checkpoints import VOCABULARY, make_loaded, make_tokenizer
+from tests.refusal import refusal
+
+TEXTS = ["the key to cabinets is here", "the key"]
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return make_loaded()
+
+
+@pytest.mark.parametrize("kind", ["BertForSequenceClassification", "GPT2LMHeadModel"])
+def test_kept_heads_are_those_of_capture_and_padding_is_cut(kind):
+    loaded = make_loaded(kind)
+    inputs = collate(loaded, [encode_text(loaded, text) for text in TEXTS])
+    expected, _ = capture_attentions(loaded.model, inputs)
+    for explanation, attentions in zip(explain(TEXTS, loaded), expected, strict=True):
+        assert explanation.heads is not None
+        assert explanation.heads.tokens == explanation.tokens
+        for half, layer in zip(explanation.heads.layers, attentions.layers, strict=True):
+            assert half.dtype == np.float16
+            assert half.shape == (2, len(explanation.tokens), len(explanation.tokens))
+            np.testing.assert_allclose(half, layer, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("edges", ["attention", "effective", "gradient", "value"])
+def test_keeping_heads_does_not_change_the_graph(edges, classifier):
+    with_heads = explain(TEXTS[0], classifier, edges=edges, keep_heads=True)
+    without = explain(TEXTS[0], classifier, edges=edges, keep_heads=False)
+    assert with_heads.heads is not None
+    assert without.heads is None
+    np.testing.assert_array_equal(with_heads.graph.weights, without.graph.weights)
+    assert with_heads.prediction == without.prediction
+
+
+def test_heads_that_take_too_much_are_not_kept(classifier, monkeypatch):
+    needed = 2 * 2 * 8 * 8 * 2  # layers, heads, queries, keys, bytes: 8 tokens
+    monkeypatch.setattr(explaining, "HEADS_LIMIT", needed)
+    assert explain(TEXTS[0], classifier).heads is not None
+    monkeypatch.setattr(explaining, "HEADS_LIMIT", needed - 1)
+    assert explain(TEXTS[0], classifier).heads is None
+    assert explain(TEXTS[0], classifier, keep_heads=True).heads is not None
+
+
+def test_weights_that_do_not_fit_are_not_computed(classifier, monkeypatch):
+    kept = KeptHeads(limit=0)
+    monkeypatch.setattr(torch, "cat", None)  # what keeping ends with
+    inputs = collate(classifier, [encode_text(classifier, TEXTS[0])])
+    capture_graphs(classifier.model, inputs, kept_heads=kept)
+    assert kept.examples is None
+
+
+def test_there_are_no_heads_of_an_encoder_decoder():
+    import transformers
+
+    config = transformers.T5Config(
+        vocab_size=len(VOCABULARY), d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
+    )
+    model = transformers.T5ForConditionalGeneration(config).eval()
+    model.config.decoder_start_token_id = 0
+    assert explain("the key", model, tokenizer=make_tokenizer(), keep_heads=True).heads is None
+
+
+def test_a_wrong_option_is_refused(classifier):
+    with refusal(InputError, "keep_heads is 'yes'; expected 'auto', True or False"):
+        explain("key", classifier, keep_heads="yes")  # type: ignore[call-overload]
+
+
+def test_an_explanation_of_attention_that_is_there(classifier):
+    kept = explain(TEXTS[0], classifier).heads
+    assert kept is not None
+    explanation = Explanation.from_attentions(kept)
+    assert explanation.prediction is None
+    assert explanation.position == 0
+    assert explanation.special == (True, *[False] * 6, True)
+    assert explanation.words.texts == explanation.tokens
+    graph = AttentionGraph.from_attentions(kept)
+    np.testing.assert_array_equal(explanation.graph.weights, graph.weights)
+    with refusal(ShapeError, "special has 1 values for 8 tokens; expected as many"):
+        Explanation.from_attentions(kept, special=[True])
+    decoder = explain("the key to", make_loaded("GPT2LMHeadModel")).heads
+    assert decoder is not None
+    assert Explanation.from_attentions(decoder).position == 2

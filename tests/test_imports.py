@@ -38,6 +38,8 @@ PUBLIC = [
     "rollout",
     "saturation",
     "scale_rows",
+    "show",
+    "to_html",
 ]
 # What each package may import of attnflow; top-level modules are checked for storage and cycles.
 MAY_IMPORT = {

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from attnflow.methods.rollout import rollout
     from attnflow.models.loading import load_model
     from attnflow.normalisation import scale_rows
+    from attnflow.viewer.notebook import show
+    from attnflow.viewer.single_file import to_html
 
     __version__: str
 
@@ -54,6 +56,8 @@ __all__ = [
     "rollout",
     "saturation",
     "scale_rows",
+    "show",
+    "to_html",
 ]
 
 # Where each name lives. Loaded when first used, so that `import attnflow` loads nothing heavy.
@@ -80,6 +84,8 @@ _HOME = {
     "rollout": "methods.rollout",
     "saturation": "methods.flow",
     "scale_rows": "normalisation",
+    "show": "viewer.notebook",
+    "to_html": "viewer.single_file",
 }
 
 

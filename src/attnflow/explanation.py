@@ -4,11 +4,12 @@ Made by `attnflow.explaining.explain`. Nothing here runs a model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from attnflow.arrays import to_numpy
 from attnflow.attentions import Attentions
 from attnflow.attribution import Attribution
 from attnflow.errors import ShapeError
@@ -155,6 +156,24 @@ class Explanation:
         """
         options = {"layers": layers, "normalise": normalise}
         return self._attribute("flow", options, positions, words, special, running)
+
+    @property
+    def computed(self) -> tuple[Attribution, ...]:
+        """The attributions that were asked for so far."""
+        return tuple(self._known.values())
+
+    def on_host(self) -> "Explanation":
+        """The same with all its arrays in NumPy."""
+        graph, heads = self.graph, self.heads
+        if heads is not None:
+            heads = Attentions([to_numpy(layer) for layer in heads.layers], heads.tokens)
+        weights, attention = to_numpy(graph.weights), to_numpy(graph.attention)
+        moved = replace(
+            self, graph=replace(graph, weights=weights, attention=attention), heads=heads
+        )
+        for key, known in self._known.items():
+            moved._known[key] = replace(known, scores=to_numpy(known.scores))
+        return moved
 
     def show(self, *, title: str | None = None) -> Any:
         """A view of it for notebooks, as in `attnflow.show`."""

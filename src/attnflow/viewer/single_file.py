@@ -1,0 +1,116 @@
+"""One HTML file that holds viewer and arrays, and works from disk without a network."""
+
+import os
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
+from os import PathLike
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from attnflow.errors import FileError
+from attnflow.explanation import Explanation, Progress
+from attnflow.viewer.assets import MODULE, inline_module, read_asset
+from attnflow.viewer.payload import Payload, make_payload
+from attnflow.viewer.picture import draw_picture
+
+# The page may run its own script, known by its hash, and nothing else; it can reach no network.
+POLICY = (
+    "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; base-uri 'none'; form-action 'none'"
+)
+
+
+def to_html(
+    path: str | PathLike[str],
+    *explanations: Explanation,
+    title: str | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Write explanations to one HTML file, to look at with any browser, without a network.
+
+    explanations: one, or several to compare: two sentences, or two models.
+    title: if not given, the text of the first. progress: called with flows done and flows in all.
+    The file is there whole or not at all. Returns its path.
+    Raises FileError if it cannot be written.
+    """
+    payload = make_payload(explanations, title=title)
+    payload.compute(progress)
+    target = Path(path)
+    write_whole(target, build_page(payload))
+    return target
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all.
+
+    Raises FileError if the folder does not exist or the file cannot be written.
+    """
+    if not path.parent.is_dir():
+        raise FileError(
+            f"cannot write {path}: there is no folder {path.parent}; expected an existing one. "
+            "Create it first."
+        )
+    temporary = None
+    try:
+        with NamedTemporaryFile(
+            "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=".attnflow-", delete=False
+        ) as file:
+            temporary = Path(file.name)
+            file.write(text)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise FileError(
+            f"cannot write {path}: {error}; expected a file that can be written. Choose another."
+        ) from error
+
+
+def _umask() -> int:
+    """Which rights new files do not get; it can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def build_page(payload: Payload) -> str:
+    """The whole page as text."""
+    module, mount = inline_module(read_asset(MODULE))
+    script = f"\n{module}\n{read_asset('single-file.js').replace('MOUNT', mount)}"
+    script = script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    hashed = b64encode(sha256(script.encode("utf-8")).digest()).decode("ascii")
+    chunks = "\n".join(
+        f'<script type="application/octet-stream" data-key="{key}">'
+        f"{b64encode(payload.chunk(key)).decode('ascii')}</script>"
+        for key in payload.chunk_keys()
+    )
+    parts = {
+        "POLICY": escape(POLICY.format(hashed)),
+        "TITLE": escape(_plain(payload.title)),
+        "STYLE": read_asset("single-file.css"),
+        "PICTURE": draw_picture(payload.examples[0]),
+        "HEADER": escape_json(payload.header_json()),
+        "CHUNKS": chunks,
+        "SCRIPT": script,
+    }
+    page = read_asset("single-file.html")
+    pieces = page.split("%%")  # text, name, text, name, ..., text: filled in once, never twice
+    return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def escape_json(text: str) -> str:
+    r"""JSON in ASCII that can stand inside a script element.
+
+    >>> escape_json('["</script>&"]')
+    '["\\u003c/script\\u003e\\u0026"]'
+    """
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _plain(text: str) -> str:
+    """Text without what HTML and UTF-8 cannot hold: null bytes and half surrogate pairs."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,34 @@
+// The host of the viewer in a single HTML file: arrays lie in the page, the state in its address.
+{
+  const stateInAddress = () => {
+    try {
+      return JSON.parse(decodeURIComponent(location.hash.slice(1)));
+    } catch {
+      return undefined;
+    }
+  };
+  const load = async (key) => {
+    const element = document.querySelector(`script[data-key="${CSS.escape(key)}"]`);
+    if (!element) throw new Error(`This file has no array ${key}.`);
+    const text = atob(element.textContent);
+    const bytes = new Uint8Array(text.length);
+    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+    return bytes.buffer;
+  };
+  const header = JSON.parse(document.getElementById("attnflow-header").textContent);
+  let pending = 0;
+  const viewer = MOUNT(document.getElementById("attnflow"), { header, load }, {
+    state: stateInAddress(),
+    onState(state) {
+      clearTimeout(pending);
+      pending = setTimeout(
+        () => history.replaceState(null, "", `#${encodeURIComponent(JSON.stringify(state))}`),
+        200,
+      );
+    },
+  });
+  addEventListener("hashchange", () => {
+    const state = stateInAddress();
+    if (state) viewer.setState(state);
+  });
+}

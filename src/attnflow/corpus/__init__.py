@@ -1,1 +1,32 @@
 """Whole data sets: read as a stream, scored in shards, written as Parquet, killed and resumed."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attnflow.corpus.checking import check
+    from attnflow.corpus.progress import Progress, Summary
+    from attnflow.corpus.reading import Corpus, open_corpus
+    from attnflow.corpus.running import run
+    from attnflow.corpus.settings import Settings
+
+__all__ = ["Corpus", "Progress", "Settings", "Summary", "check", "open_corpus", "run"]
+
+# Where each name lives; loaded when first used.
+_HOME = {
+    "Corpus": "reading",
+    "Progress": "progress",
+    "Settings": "settings",
+    "Summary": "progress",
+    "check": "checking",
+    "open_corpus": "reading",
+    "run": "running",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'attnflow.corpus' has no attribute {name!r}")
+    value = getattr(import_module(f"attnflow.corpus.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

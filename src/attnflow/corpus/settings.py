@@ -60,10 +60,10 @@ class Settings:
                 "no method was given; expected raw, rollout or flow, or an importance score. "
                 "Name at least one."
             )
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
                 raise InputError(
-                    f"{name} is {getattr(self, name)!r}; expected {_listed(allowed)}. "
+                    f"{name} is {getattr(self, name)!r}; expected {_listed(choices)}. "
                     "Choose one of these."
                 )
         if self.batch_tokens < 1:

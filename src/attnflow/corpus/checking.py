@@ -1,0 +1,130 @@
+"""Whether what was written still is what was written: every file against its checksum."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import file_digest
+from pathlib import Path
+
+from attnflow.corpus.folder import Entry, Folder, open_folder, read_entry
+from attnflow.corpus.locking import ENDLESS, locked
+from attnflow.corpus.manifest import Manifest, read_manifest
+from attnflow.corpus.writing import Written
+from attnflow.errors import FileError
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is not what was written. shard: its number. what: in words."""
+
+    shard: int
+    path: Path
+    what: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a check found.
+
+    checked: finished shards. damaged: those with a file that is not right.
+    missing: numbers of shards that are not finished, as far as the end of the input is known.
+    """
+
+    checked: int
+    damaged: tuple[Damage, ...]
+    missing: tuple[int, ...]
+    complete: bool
+
+
+def check(out: str | Path, *, progress: Callable[[int, int], None] | None = None) -> Check:
+    """Read every file of a corpus, and compare it with its checksum.
+
+    progress: called with shards done and shards in all.
+    Raises FileError if the folder holds no corpus.
+    """
+    folder = open_folder(out)
+    manifest = read_manifest(folder.manifest)
+    numbers = _numbers(folder)
+    damaged: list[Damage] = []
+    for done, number in enumerate(numbers, start=1):
+        damaged += check_shard(folder, number)
+        if progress is not None:
+            progress(done, len(numbers))
+    missing = _missing(folder, manifest, numbers)
+    complete = not damaged and not missing and folder.total() is not None
+    return Check(len(numbers), tuple(damaged), missing, complete)
+
+
+def check_shard(folder: Folder, number: int) -> list[Damage]:
+    """What is wrong with the files of a shard that the journal calls finished."""
+    entry = read_entry(folder.journal(number))
+    if entry is None:
+        return [Damage(number, folder.journal(number), "cannot be read")]
+    found = []
+    for path, written in _files(folder, entry):
+        what = compare_file(path, written)
+        if what is not None:
+            found.append(Damage(number, path, what))
+    return found
+
+
+def compare_file(path: Path, written: Written) -> str | None:
+    """What is wrong with a file; None if it is what was written."""
+    try:
+        size = path.stat().st_size
+        if size != written.bytes:
+            return f"has {size:,} bytes, {written.bytes:,} were written"
+        with path.open("rb") as file:
+            found = file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if found != written.sha256:
+        return f"has the SHA-256 {found[:12]}..., {written.sha256[:12]}... was written"
+    return None
+
+
+def drop_damaged(out: str | Path, found: Check) -> list[int]:
+    """Take damaged shards out of the journal, so that the next run computes them again.
+
+    Returns their numbers. Raises InputError if a run is writing to the folder.
+    """
+    folder = open_folder(out)
+    numbers = sorted({damage.shard for damage in found.damaged})
+    with locked(folder.path / "locks", range(ENDLESS)):
+        for number in numbers:
+            folder.journal(number).unlink(missing_ok=True)
+    return numbers
+
+
+def input_of(manifest: Manifest) -> str:
+    """The input of a corpus, if it can be opened by its name.
+
+    Raises FileError if it was an object of the caller's.
+    """
+    name, format = str(manifest.input["name"]), manifest.input["format"]
+    if format == "list" or (format == "dataset" and not name.startswith("hf:")):
+        raise FileError(
+            f"the input was a {name} of Python; expected one that has a path or an address. The "
+            "damaged shards were taken out of the journal: call attnflow.corpus.run again."
+        )
+    return name
+
+
+def _files(folder: Folder, entry: Entry) -> list[tuple[Path, Written]]:
+    files = [(folder.parquet(entry.shard), entry.parquet)]
+    if entry.errors is not None:
+        files.append((folder.errors(entry.shard), entry.errors))
+    return files
+
+
+def _numbers(folder: Folder) -> list[int]:
+    names = [path.stem.removeprefix("part-") for path in folder.end.parent.glob("part-*.json")]
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _missing(folder: Folder, manifest: Manifest, numbers: list[int]) -> tuple[int, ...]:
+    total = folder.total()
+    known = max(numbers, default=-1) + 1
+    n_shards = known if total is None else -(-total // manifest.shard_size)
+    return tuple(sorted(set(range(n_shards)) - set(numbers)))

@@ -1,0 +1,126 @@
+"""The manifest: what a corpus was computed from. A run that differs from it is refused."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from attnflow.corpus.settings import Settings
+from attnflow.corpus.writing import write_json
+from attnflow.errors import FileError, InputError
+
+SCHEMA = 1  # of the manifest, the shards and the journal; see docs/corpus.md
+# Where a model or an input lies does not matter, as long as it is the same.
+PLACES = ("settings.model", "settings.tokenizer", "input.name")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is computed from what.
+
+    input: name, format, checksum, text_column, id_column. model: sha256 and files, by name.
+    versions: of the libraries; further ones, if they were accepted later, are in a list.
+    """
+
+    settings: Settings
+    shard_size: int
+    input: Mapping[str, Any]
+    model: Mapping[str, Any]
+    versions: tuple[Mapping[str, str], ...]
+    schema: int = SCHEMA
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON can write it."""
+        written = {**asdict(self), "settings": self.settings.to_json()}
+        return {"schema": written.pop("schema"), **written, "versions": list(self.versions)}
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write a manifest, whole or not at all."""
+    write_json(path, manifest.to_json())
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest. Raises FileError if it is none, or of another version."""
+    try:
+        written = json.loads(path.read_text(encoding="utf-8"))
+        schema = written["schema"]
+        if schema == SCHEMA:
+            settings = Settings.from_json(written.pop("settings"))
+            written["versions"] = tuple(written["versions"])
+            return Manifest(settings, **written)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(
+            f"{path} cannot be read ({error}); expected what `attnflow corpus run` wrote. Name "
+            "another folder with --out, or put the file back."
+        ) from error
+    raise FileError(
+        f"{path} has the schema {schema!r}; expected {SCHEMA}. Read it with the version of "
+        "attnflow that wrote it."
+    )
+
+
+def settle(path: Path, now: Manifest, *, accept_versions: bool = False) -> Manifest:
+    """Write the manifest if there is none; otherwise see that this run is the same.
+
+    accept_versions: whether to go on with other versions of libraries, and to note them.
+    Raises InputError, naming what differs. Call it with the guard held.
+    """
+    if not path.exists():
+        write_manifest(path, now)
+        return now
+    before = read_manifest(path)
+    known = before.versions[-1] if before.versions else {}
+    now = replace(now, versions=before.versions if known == now.versions[-1] else now.versions)
+    differences = list(compare(before, now, versions=not accept_versions))
+    if differences:
+        fix = "Run it as before, or name another folder with --out."
+        if all(difference.startswith("version of ") for difference in differences):
+            fix = "Install the former versions, or go on with these: --accept-versions."
+        raise InputError(
+            f"{path.parent} was begun differently: {'; '.join(differences)}. Expected the same, to "
+            f"go on. {fix}"
+        )
+    if now.versions != before.versions:
+        before = replace(before, versions=(*before.versions, *now.versions))
+        write_manifest(path, before)
+    return before
+
+
+def compare(before: Manifest, now: Manifest, *, versions: bool = True) -> Iterator[str]:
+    """What differs between two manifests, in words."""
+    old, new = (dict(_flat(one.to_json())) for one in (before, now))
+    for name in (*old, *(name for name in new if name not in old)):
+        was, is_now = old.get(name), new.get(name)
+        if was == is_now or name in PLACES or name.startswith(("versions", "model.files")):
+            continue
+        if name == "model.sha256":
+            yield f"the model has other files: {_changed_files(before, now)}"
+        elif name == "input.checksum":
+            names = [f"{m.input['name']} ({_short(m.input['checksum'])})" for m in (before, now)]
+            yield f"the input was {names[0]} and is {names[1]}"
+        else:
+            yield f"{name.split('.')[-1]} was {json.dumps(was)} and is {json.dumps(is_now)}"
+    if versions and before.versions and now.versions:
+        was_all, all_now = before.versions[-1], now.versions[-1]
+        for name in sorted({*was_all, *all_now}):
+            if was_all.get(name) != all_now.get(name):
+                yield f"version of {name} was {was_all.get(name)} and is {all_now.get(name)}"
+
+
+def _changed_files(before: Manifest, now: Manifest) -> str:
+    old, new = before.model.get("files", {}), now.model.get("files", {})
+    return ", ".join(n for n in sorted({*old, *new}) if old.get(n) != new.get(n)) or "unnamed"
+
+
+def _short(checksum: Any) -> str:
+    return f"{str(checksum)[:12]}..." if len(str(checksum)) > 15 else str(checksum)
+
+
+def _flat(written: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in written.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value

@@ -1,0 +1,148 @@
+"""A corpus that was written, read again: its examples, its refused rows, one shard at a time."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnflow.attribution import Attribution
+from attnflow.corpus.folder import Folder, open_folder
+from attnflow.corpus.manifest import Manifest, read_manifest
+from attnflow.corpus.packages import import_pyarrow
+from attnflow.errors import SelectionError
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """An example as it is stored.
+
+    scores: [layers, positions, tokens] by method. importance: [tokens] by name, NaN where unknown.
+    explained: the position that the model predicts at, or is explained from.
+    """
+
+    index: int
+    id: str
+    text: str
+    tokens: tuple[str, ...]
+    special: tuple[bool, ...]
+    explained: int
+    positions: tuple[int, ...]
+    layers: tuple[int, ...]
+    prediction: str | None
+    probability: float | None
+    kind: str | None
+    scores: dict[str, NDArray[np.float32]]
+    importance: dict[str, NDArray[np.float32]]
+
+    def attribution(self, method: str) -> Attribution:
+        """The scores of a method, or an importance score at the last layer, as an Attribution."""
+        if method in self.scores:
+            return Attribution(
+                self.scores[method], self.tokens, method, self.layers, self.positions
+            )
+        values = self.importance[method]
+        known = np.flatnonzero(~np.isnan(values))
+        return Attribution(
+            scores=values[known][None, None, :],
+            tokens=self.tokens,
+            method=method,
+            layers=(self.layers[-1],),
+            positions=(self.explained,),
+            columns=tuple(int(i) for i in known),
+        )
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus that was written by `attnflow.corpus.run`, whole or in part."""
+
+    folder: Folder
+    manifest: Manifest
+
+    def examples(self) -> Iterator[Stored]:
+        """All examples in the order of the input, a row group at a time."""
+        for entry in self.folder.entries():
+            yield from _read(self.folder.parquet(entry.shard), self.manifest)
+
+    def find(self, name: str) -> Stored:
+        """The first example with this id. Raises SelectionError if there is none."""
+        for entry in self.folder.entries():
+            path = self.folder.parquet(entry.shard)
+            found = next(_read(path, self.manifest, name), None)
+            if found is not None:
+                return found
+        for refused in self.refused():
+            if refused["id"] == name:
+                raise SelectionError(
+                    f"the example {name!r} was refused: {refused['reason']} Expected one that was "
+                    "scored. `attnflow corpus errors` lists the others."
+                )
+        raise SelectionError(
+            f"there is no example {name!r} in {self.folder.path}; expected an id of the input, or "
+            "the index of a row from 0 if it has no ids. Give one that is there."
+        )
+
+    def refused(self) -> Iterator[dict[str, Any]]:
+        """The rows that were refused, in the order of the input: index, id, line, why, reason."""
+        for entry in self.folder.entries():
+            if entry.errors is not None:
+                with self.folder.errors(entry.shard).open(encoding="utf-8") as lines:
+                    yield from map(json.loads, lines)
+
+
+def open_corpus(out: str | Path) -> Corpus:
+    """Open a folder that `attnflow.corpus.run` wrote. Raises FileError if it is none."""
+    folder = open_folder(out)
+    return Corpus(folder, read_manifest(folder.manifest))
+
+
+def _read(path: Path, manifest: Manifest, name: str | None = None) -> Iterator[Stored]:
+    """The examples of a shard; only those with an id, if one is named."""
+    pa = import_pyarrow("reading a corpus")
+    with pa.parquet.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            if name is not None and name not in set(
+                file.read_row_group(group, columns=["id"]).column("id").to_pylist()
+            ):
+                continue
+            rows = file.read_row_group(group).to_pylist()
+            start = 0
+            for end in range(1, len(rows) + 1):
+                if end == len(rows) or rows[end]["index"] != rows[start]["index"]:
+                    if name is None or rows[start]["id"] == name:
+                        yield _join(rows[start:end], manifest)
+                    start = end
+
+
+def _join(rows: list[dict[str, Any]], manifest: Manifest) -> Stored:
+    """The rows of one example, which are ordered by position and layer."""
+    first = rows[0]
+    positions = tuple(dict.fromkeys(row["position"] for row in rows))
+    layers = tuple(dict.fromkeys(row["layer"] for row in rows))
+    settings = manifest.settings
+
+    def scores(method: str) -> NDArray[np.float32]:
+        flat = np.asarray([row[method] for row in rows], dtype=np.float32)
+        return flat.reshape(len(positions), len(layers), -1).transpose(1, 0, 2)
+
+    return Stored(
+        index=first["index"],
+        id=first["id"],
+        text=first["text"],
+        tokens=tuple(first["tokens"]),
+        special=tuple(first["special"]),
+        explained=first["explained"],
+        positions=positions,
+        layers=layers,
+        prediction=first["prediction"],
+        probability=first["prediction_probability"],
+        kind=first["prediction_kind"],
+        scores={method: scores(method) for method in settings.methods},
+        importance={
+            name: np.asarray(first[name], dtype=np.float32) for name in settings.importance
+        },
+    )

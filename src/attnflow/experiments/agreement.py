@@ -1,0 +1,137 @@
+"""What tables 1 and 2 share: the verb-number model on held-out sentences."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnflow.data.example import NUMBERS, AgreementExample
+from attnflow.experiments.correlating import correlate, select, sum_up, sum_up_fully
+from attnflow.experiments.keeping import Measured
+from attnflow.experiments.measuring import Attending, Texts, open_model
+from attnflow.experiments.options import Options, Progress
+from attnflow.experiments.sentences import Agreement, read_agreement
+from attnflow.models.loading import LoadedModel
+
+# From what was measured of each example to importance [tokens] of each.
+Selection: TypeAlias = Callable[[Sequence[Measured]], list[NDArray[np.float64]]]
+
+MODEL = "verb-number"
+RESIDUALS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+UNITS = 1000  # of progress in each stage
+
+
+def encode(loaded: LoadedModel, examples: Sequence[AgreementExample], options: Options) -> Texts:
+    """Agreement examples as texts with the class that is right."""
+    return Texts.encode(
+        loaded,
+        [example.text for example in examples],
+        [NUMBERS.index(example.number) for example in examples],
+        options,
+    )
+
+
+def stages(progress: Progress | None, n: int) -> Callable[[], Progress | None]:
+    """A function that gives, call by call, the progress of each of n stages, as one bar."""
+    begun = iter(range(n))
+
+    def begin() -> Progress | None:
+        stage = next(begun)
+        if progress is None:
+            return None
+        return lambda done, total: progress(
+            stage * UNITS + done * UNITS // max(total, 1), n * UNITS
+        )
+
+    return begin
+
+
+def natural_texts(options: Options, default: str = MODEL) -> tuple[Texts, Agreement]:
+    """The model of the options, and the natural held-out sentences for it."""
+    sentences = read_agreement(options)
+    return encode(open_model(options, default), sentences.natural, options), sentences
+
+
+def describe(texts: Texts, sentences: Agreement, default: str = MODEL) -> dict[str, Any]:
+    """The settings of a result: model, data, and how many sentences."""
+    lengths = [one.n_inputs for one in texts.encoded]
+    return {
+        "model": texts.options.model or default,
+        "data": f"{len(texts):,} {sentences.source}",
+        "examples": len(texts),
+        "tokens": {
+            "mean": round(float(np.mean(lengths)), 2),
+            "least": min(lengths),
+            "most": max(lengths),
+        },
+        "seed": texts.options.seed,
+    }
+
+
+def correlations_with(
+    kind: str,
+    variants: Mapping[str, Selection],
+    options: Options,
+    progress: Progress | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All numbers of table 1 or 2, and the settings.
+
+    kind: the importance that is compared with, as `weigh_tokens` names it; its absolute value is.
+    variants: how to choose further kinds, by what to call them in the table.
+    """
+    texts, sentences = natural_texts(options)
+    groups = {k: examples for k, examples in sentences.by_attractors.items() if examples}
+    begin = stages(progress, 3 + 2 * len(groups) + len(RESIDUALS))
+    attention = texts.attention(progress=begin())
+    highest = texts.attention(Attending(rows="highest"), begin())
+    importance = texts.importance(begin())
+    main = select(importance, kind)
+    changed = {
+        "all tokens (the table above)": sum_up(correlate(attention, main)),
+        "without [CLS] as a token": sum_up(correlate(attention, main, leave_out=texts.special)),
+    }
+    for title, choose in variants.items():
+        rows = choose(importance)
+        changed[title] = sum_up(correlate(attention, rows))
+        changed[f"{title}, without [CLS]"] = sum_up(
+            correlate(attention, rows, leave_out=texts.special)
+        )
+    changed["the authors' ranks"] = sum_up(correlate(attention, main, ties="dense"))
+    changed["the authors' ranks and highest positions"] = sum_up(
+        correlate(highest, main, ties="dense")
+    )
+    numbers = {
+        "accuracy": round(float(np.mean([one["right"][0] for one in importance])), 4),
+        **sum_up_fully(correlate(attention, main), seed=options.seed),
+        "variants": changed,
+        "attractors": {
+            str(k): _group(encode(texts.loaded, examples, options), kind, begin)
+            for k, examples in groups.items()
+        },
+        "residual": sweep(texts, {kind: main}, begin)[kind],
+    }
+    return numbers, describe(texts, sentences)
+
+
+def _group(texts: Texts, kind: str, begin: Callable[[], Progress | None]) -> dict[str, Any]:
+    """Sentences with as many attractors: how many, how often right, and the correlations."""
+    attention, importance = texts.attention(progress=begin()), texts.importance(begin())
+    return {
+        "examples": len(texts),
+        "accuracy": round(float(np.mean([one["right"][0] for one in importance])), 4),
+        "methods": sum_up(correlate(attention, select(importance, kind))),
+    }
+
+
+def sweep(
+    texts: Texts, importance: Mapping[str, Sequence[Any]], begin: Callable[[], Progress | None]
+) -> dict[str, dict[str, Any]]:
+    """For each importance and residual weight, the correlations of rollout and flow."""
+    found: dict[str, dict[str, Any]] = {kind: {} for kind in importance}
+    for weight in RESIDUALS:
+        attention = texts.attention(Attending(residual_weight=weight), begin())
+        for kind, rows in importance.items():
+            made = correlate(attention, rows, methods=("rollout", "flow"))
+            found[kind][str(weight)] = sum_up(made)
+    return found

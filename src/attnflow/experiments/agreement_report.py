@@ -1,0 +1,144 @@
+"""How tables 1 and 2 are laid out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attnflow.experiments.layout import (
+    beside_paper,
+    comparison_table,
+    interval_table,
+    layer_names,
+    mean_and_sd,
+    name,
+    number,
+    provenance,
+    variants_table,
+)
+from attnflow.experiments.measuring import METHODS
+from attnflow.experiments.report import Report, Table
+from attnflow.experiments.result import Result
+
+NEAR = 0.02  # correlations closer than this count as the same in the table of claims
+SHOWN_RESIDUALS = ("0.1", "0.3", "0.5", "0.7", "0.9")
+
+
+def report_correlations(
+    result: Result, title: str, meaning: str, paper: Mapping[str, Sequence[str]]
+) -> Report:
+    """The paper's table beside ours; intervals, significance, groups and variants."""
+    numbers, methods = result.numbers, result.numbers["methods"]
+    n_layers = len(methods["raw"]["mean"])
+    # A model of another depth has no table in the paper to be put beside.
+    first: tuple[Table, ...] = (variants_table(title, {"ours": methods}),)
+    if n_layers == len(paper["raw"]):
+        printed = {
+            method: [float(cell.split("±")[0]) for cell in paper[method]] for method in paper
+        }
+        ours = {method: methods[method]["mean"] for method in methods}
+        first = (
+            beside_paper(title, methods, paper, range(n_layers)),
+            claims_table(printed, ours),
+        )
+    return Report(
+        title,
+        (
+            f"{provenance(result)} The model is right on {numbers['accuracy']:.1%} of them.",
+            f"{meaning} Left out here: {methods['raw']['left_out'][0]}.",
+            *first,
+            interval_table("95% bootstrap intervals of the means", methods),
+            comparison_table(
+                "Differences between methods, Wilcoxon signed-rank test over examples, p corrected "
+                "for all of these tests (Holm)",
+                numbers["comparisons"],
+            ),
+            attractors_table(numbers["attractors"]),
+            variants_table("Variants", numbers["variants"]),
+            residual_table(numbers["residual"], SHOWN_RESIDUALS),
+        ),
+    )
+
+
+def claims_table(
+    paper: Mapping[str, Sequence[float]], ours: Mapping[str, Sequence[float]]
+) -> Table:
+    """What the paper reads from its table, and whether its numbers and ours show it."""
+    rows = []
+    for claim, holds in CLAIMS.items():
+        rows.append((claim, *("yes" if holds(means) else "no" for means in (paper, ours))))
+    return Table("The shape of the table", ("", "paper", "ours"), tuple(rows))
+
+
+def _raw_falls(means: Mapping[str, Sequence[float]]) -> bool:
+    return max(means["raw"][1:]) < means["raw"][0] - NEAR
+
+
+def _rollout_climbs(means: Mapping[str, Sequence[float]]) -> bool:
+    steps = zip(means["rollout"], means["rollout"][1:], strict=False)
+    return all(above >= below - NEAR for below, above in steps)
+
+
+def _rollout_ends_higher(means: Mapping[str, Sequence[float]]) -> bool:
+    return means["rollout"][-1] > means["rollout"][0] + NEAR
+
+
+def _flow_is_there(means: Mapping[str, Sequence[float]]) -> bool:
+    return means["flow"][2] >= max(means["flow"]) - 0.1
+
+
+def _flow_stays(means: Mapping[str, Sequence[float]]) -> bool:
+    return means["flow"][-1] >= max(means["flow"]) - NEAR
+
+
+def _both_beat_raw(means: Mapping[str, Sequence[float]]) -> bool:
+    return min(means["rollout"][-1], means["flow"][-1]) > means["raw"][-1] + NEAR
+
+
+def _flow_beats_rollout(means: Mapping[str, Sequence[float]]) -> bool:
+    steps = zip(means["flow"][1:], means["rollout"][1:], strict=True)
+    return all(flow > rollout - NEAR for flow, rollout in steps)
+
+
+CLAIMS = {
+    "Raw attention is highest at layer 1": _raw_falls,
+    "Rollout climbs from layer to layer": _rollout_climbs,
+    "Rollout is higher at the last layer than at the first": _rollout_ends_higher,
+    "Flow is within 0.1 of its best at layer 3": _flow_is_there,
+    "Flow is still at its best at the last layer": _flow_stays,
+    "Rollout and flow beat raw attention at the last layer": _both_beat_raw,
+    "Flow is no worse than rollout at any layer": _flow_beats_rollout,
+}
+
+
+def attractors_table(groups: Mapping[str, Any]) -> Table:
+    """The correlations by the number of attractors."""
+    rows = [
+        (
+            f"{k}: {name(method)}",
+            f"{found['examples']:,}",
+            f"{found['accuracy']:.3f}",
+            *(mean_and_sd(found["methods"][method], i) for i in range(n)),
+        )
+        for k, found in groups.items()
+        for n in [len(found["methods"]["raw"]["mean"])]
+        for method in METHODS
+    ]
+    n = len(rows[0]) - 3 if rows else 0
+    return Table(
+        "By the number of attractors",
+        ("attractors: method", "examples", "accuracy", *layer_names(n)),
+        tuple(rows),
+    )
+
+
+def residual_table(found: Mapping[str, Any], weights: Sequence[str]) -> Table:
+    """Means of rollout and flow by residual weight."""
+    rows = tuple(
+        (f"{weight}: {method}", *(number(value) for value in found[weight][method]["mean"]))
+        for method in ("rollout", "flow")
+        for weight in weights
+    )
+    return Table(
+        "By residual weight (0.5 is the paper's); raw attention has none",
+        ("", *layer_names(len(rows[0]) - 1)),
+        rows,
+    )

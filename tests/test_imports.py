@@ -28,6 +28,7 @@ PUBLIC = [
     "ShapeError",
     "__version__",
     "explain",
+    "explain_image",
     "flow",
     "flow_bounds",
     "flow_path",
@@ -59,7 +60,7 @@ MAY_IMPORT = {
 }
 MAY_STORE = {"attentions", "attribution", "cli"}
 # Where torch lives; their callers load them when they run.
-MAY_LOAD_TORCH = {"importance", "models", "verb_number"}
+MAY_LOAD_TORCH = {"importance", "minilm", "models", "verb_number"}
 
 
 def heavy_modules_after(code):

@@ -1,12 +1,12 @@
-"""The command `train`: training the verb-number model of the paper."""
+"""The command `train`: the verb-number model of the paper, and adapters to a MiniLM encoder."""
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,11 @@ from attnflow.cli.options import clear_errors, progress_bar
 if TYPE_CHECKING:
     from attnflow.verb_number.splitting import Split
     from attnflow.verb_number.training import Recipe
+
+OutOption = Annotated[Path, typer.Option(help="The folder to write the model into.")]
+DeviceOption = Annotated[
+    str | None, typer.Option(help="Where to train, such as cpu; a GPU if there is one.")
+]
 
 CHECKPOINT = "training.pt"
 ACCURACY = "accuracy.json"
@@ -25,6 +30,8 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Train a model.")
     group.callback()(_train)
     group.command("verb-number")(verb_number)
+    group.command("minilm-sst2")(minilm_sst2)
+    group.command("minilm-mlm")(minilm_mlm)
     app.add_typer(group, name="train")
 
 
@@ -34,7 +41,7 @@ def _train() -> None:
 
 def verb_number(
     *,
-    out: Annotated[Path, typer.Option(help="The folder to write the model into.")],
+    out: OutOption,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -51,9 +58,7 @@ def verb_number(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the training in the folder.")
     ] = False,
-    device: Annotated[
-        str | None, typer.Option(help="Where to train, such as cpu; a GPU if there is one.")
-    ] = None,
+    device: DeviceOption = None,
 ) -> None:
     """Train a model that predicts whether the verb after a text is singular or plural.
 
@@ -83,8 +88,6 @@ def _split(data: Path | None) -> "Split":
 
 
 def _run(split: "Split", recipe: "Recipe", out: Path, resume: bool, device: str | None) -> None:
-    import json
-
     from attnflow.verb_number.storing import save_verb_number
     from attnflow.verb_number.training import train
 
@@ -98,9 +101,76 @@ def _run(split: "Split", recipe: "Recipe", out: Path, resume: bool, device: str 
             progress=progress,
         )
     save_verb_number(trained.model, trained.vocabulary, out)
-    report = json.dumps(trained.accuracy, indent=2)
+    _report(trained.accuracy, out)
+
+
+def minilm_sst2(
+    *,
+    out: OutOption,
+    data: Annotated[Path, typer.Option(help="A folder with sst2; see `attnflow data`.")],
+    device: DeviceOption = None,
+) -> None:
+    """Train an adapter that makes a sentiment classifier of the MiniLM encoder.
+
+    Example: attnflow train minilm-sst2 --data ./data --out ./minilm-sst2
+    """
+    with clear_errors():
+        with _training() as (training, progress):
+            from attnflow.minilm.texts import read_reviews
+
+            reviews = read_reviews(data)
+            found = training.train_sentiment(reviews, out=out, device=device, progress=progress)
+        _report(found, out)
+
+
+def minilm_mlm(
+    *,
+    out: OutOption,
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="A folder with amalgum_agreement, ud_agreement and sst2, see `attnflow data`, and "
+            "stories260K of karpathy/tinyllamas."
+        ),
+    ],
+    device: DeviceOption = None,
+) -> None:
+    """Train an adapter that makes a masked language model of the MiniLM encoder.
+
+    Example: attnflow train minilm-mlm --data ./data --out ./minilm-mlm
+    """
+    with clear_errors():
+        with _training() as (training, progress):
+            from attnflow.minilm.texts import read_texts_with_stories
+
+            texts = read_texts_with_stories(data, device=device)
+            found = training.train_language(texts, out=out, device=device, progress=progress)
+        _report(found, out)
+
+
+@contextmanager
+def _training() -> Iterator[tuple[Any, Any]]:
+    """The module that trains adapters, and a bar."""
+    from attnflow.arrays import import_torch
+    from attnflow.minilm.folders import find_encoder
+    from attnflow.models.checkpoint import import_transformers
+
+    import_torch("training")
+    import_transformers("training")
+    find_encoder()
+    from attnflow.minilm import training
+
+    with progress_bar("training") as progress, _logged(quiet=progress is not None):
+        yield training, progress
+
+
+def _report(found: Mapping[str, float], out: Path) -> None:
+    """Write and print the accuracy on each held-out set."""
+    import json
+
+    report = json.dumps(dict(found), indent=2)
     (out / ACCURACY).write_text(f"{report}\n", encoding="utf-8")
-    for name, share in trained.accuracy.items():
+    for name, share in found.items():
         typer.echo(f"{name}: {share:.4f}")
     typer.echo(f"attnflow: wrote {out}", err=True)
 

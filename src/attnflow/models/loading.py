@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attnflow.errors import FileError, InputError
+from attnflow.minilm.folders import find_adapter, find_encoder
 from attnflow.models.checkpoint import (
     Task,
     first_line,
@@ -72,7 +73,8 @@ def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
     model: a transformers model (put into evaluation mode), a folder, a name on the hub, or a
     LoadedModel, which is given back. The class is chosen by `architectures` in its configuration.
     "verb-number", which is the default, and "verb-number-causal" are models of the paper's kind
-    that come with attnflow.
+    that come with attnflow; "minilm-sst2" and "minilm-mlm" are adapters to a MiniLM encoder, whose
+    package must be installed.
     tokenizer: an object, a folder or a name; where the model came from if not given.
     Raises FileError for a checkpoint that is missing, has no safetensors weights or needs its own
     code, InputError if no tokenizer is named, MissingDependencyError without
@@ -100,6 +102,11 @@ def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
 
 def _load_named(name: str) -> tuple[Task, Any]:
     """The model of a folder, of a name on the hub, or one that comes with attnflow."""
+    adapter = find_adapter(name)
+    if adapter is not None:
+        from attnflow.minilm.building import load_adapted
+
+        return load_adapted(adapter)
     folder = find_folder(name)
     if folder is None:
         return load_checkpoint(name)
@@ -132,6 +139,7 @@ def load_tokenizer(name: str) -> Any:
     Raises FileError if there is none: transformers would make up an empty one for some folders.
     """
     transformers = import_transformers("loading a tokenizer")
+    name = str(find_encoder()) if find_adapter(name) else name
     folder = find_folder(name) or Path(name)
     if folder.is_dir() and not any(file for kind in TOKENIZER_FILES for file in folder.glob(kind)):
         raise FileError(

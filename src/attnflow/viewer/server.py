@@ -1,0 +1,214 @@
+"""The local page: a text and a model in, a view to explore out. Routes and their answers.
+
+Who may ask is decided in `guard`; computing happens in other processes, through `jobs`.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnflow.errors import AttnflowError, MissingDependencyError
+from attnflow.viewer.assets import MODULE, read_asset
+from attnflow.viewer.guard import App, Guard
+from attnflow.viewer.jobs import Jobs
+from attnflow.viewer.limits import Limits, RequestError
+from attnflow.viewer.payload import Payload, flow_rows
+from attnflow.viewer.requests import (
+    BINARY,
+    JSON,
+    answer_broken,
+    answer_refused,
+    expect_type,
+    parse_json,
+    read_body,
+    read_number,
+    respond,
+    respond_json,
+    unknown_result,
+)
+from attnflow.viewer.worker import ExplainTask, ModelInfo, ReadTask
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+MOST_EXAMPLES = 2  # to compare
+# All that is served as files: read once, by these names and no others.
+ASSETS = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    f"/{MODULE}": (MODULE, "text/javascript"),
+}
+
+
+def import_starlette(purpose: str) -> Any:
+    """Import starlette, or say what it is needed for and how to install it."""
+    try:
+        return import_module("starlette.applications")
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"starlette is not installed and {purpose} needs it. "
+            "Install it: pip install 'attnflow[serve]'"
+        ) from error
+
+
+def create_app(
+    jobs: Jobs, models: Sequence[ModelInfo], *, limits: Limits, hosts: frozenset[str]
+) -> App:
+    """The application, to be run by an ASGI server.
+
+    models: those that the workers of `jobs` have loaded, in their order. hosts: the names that it
+    answers to. Closing it closes the jobs.
+    """
+    starlette = import_starlette("the local page")
+    from starlette.exceptions import HTTPException
+    from starlette.routing import Route
+
+    page = Page(jobs, models, limits)
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> "AsyncIterator[None]":
+        yield
+        jobs.close()
+
+    result = "/api/explanations/{name}"
+    routes = [Route(path, page.asset) for path in ASSETS]
+    routes += [
+        Route("/api/models", page.models),
+        Route("/api/explanations", page.explain, methods=["POST"]),
+        Route("/api/attentions", page.read, methods=["POST"]),
+        Route("/api/jobs/{name}", page.job),
+        Route(f"{result}/header", page.header),
+        Route(f"{result}/chunks/{{key:path}}", page.chunk),
+        Route(f"{result}/flow", page.flow),
+    ]
+    handlers = {
+        AttnflowError: answer_refused,
+        HTTPException: answer_refused,
+        Exception: answer_broken,
+    }
+    app = starlette.Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+    return Guard(app, hosts)
+
+
+class Page:
+    """The answers to requests."""
+
+    def __init__(self, jobs: Jobs, models: Sequence[ModelInfo], limits: Limits) -> None:
+        self._jobs, self._models, self._limits = jobs, tuple(models), limits
+        self._assets = {path: read_asset(name) for path, (name, _) in ASSETS.items()}
+
+    async def asset(self, request: "Request") -> "Response":
+        """A file of the page."""
+        path = request.url.path
+        return respond(self._assets[path].encode("utf-8"), ASSETS[path][1])
+
+    async def models(self, _: "Request") -> "Response":
+        """The models to choose from, and the limits."""
+        models = [asdict(model) for model in self._models]
+        limits = {"text_length": self._limits.text_length, "upload": self._limits.upload_bytes}
+        return respond_json({"models": models, "limits": limits})
+
+    async def explain(self, request: "Request") -> "Response":
+        """Start explaining one text, or several to compare."""
+        expect_type(request, JSON)
+        most = (
+            MOST_EXAMPLES * 12 * self._limits.text_length + 4096
+        )  # a character may be \\ud83d\\ude00
+        body = await read_body(request, most, self._limits.seconds)
+        task = ExplainTask(self._examples(parse_json(body)))
+        return respond_json({"job": self._jobs.submit(task)}, 202)
+
+    async def read(self, request: "Request") -> "Response":
+        """Start reading saved attentions, which are the body as it is."""
+        expect_type(request, BINARY)
+        body = await read_body(request, self._limits.upload_bytes, self._limits.seconds)
+        with tempfile.NamedTemporaryFile(suffix=".safetensors", delete=False) as file:
+            file.write(body)
+        path = Path(file.name)
+        try:
+            task = ReadTask(str(path), "saved attentions")
+            job = self._jobs.submit(task, after=lambda: path.unlink(missing_ok=True))
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return respond_json({"job": job}, 202)
+
+    async def job(self, request: "Request") -> "Response":
+        """How far a computation is."""
+        job = self._jobs.job(request.path_params["name"])
+        if job is None:
+            raise unknown_result("computation")
+        return respond_json(asdict(job))
+
+    async def header(self, request: "Request") -> "Response":
+        """The header of a result."""
+        return respond(self._result(request).header_json().encode("ascii"), JSON)
+
+    async def chunk(self, request: "Request") -> "Response":
+        """One array of a result; float16."""
+        payload, key = self._result(request), request.path_params["key"]
+        return respond(await asyncio.to_thread(payload.chunk, key), BINARY)
+
+    async def flow(self, request: "Request") -> "Response":
+        """The flow of one position at one layer of a result; float32."""
+        payload = self._result(request)
+        example = read_number(request, "example", len(payload.examples))
+        one = payload.examples[example]
+        position = read_number(request, "position", len(one.tokens))
+        layer = read_number(request, "layer", one.graph.n_layers + 1, first=1)
+        rows = flow_rows(one)
+        if rows is None or position in rows:
+            row: Any = payload.flow(example, position, layer)
+        else:
+            row = await asyncio.wrap_future(self._jobs.flow(payload, example, position, layer))
+        return respond(np.ascontiguousarray(row, dtype="<f4").tobytes(), BINARY)
+
+    def _result(self, request: "Request") -> Payload:
+        payload = self._jobs.result(request.path_params["name"])
+        if payload is None:
+            raise unknown_result("result")
+        return payload
+
+    def _examples(self, given: Any) -> tuple[tuple[str, int], ...]:
+        """Texts and models of a request, checked."""
+        examples = given.get("examples") if isinstance(given, dict) else None
+        if not isinstance(examples, list) or not 1 <= len(examples) <= MOST_EXAMPLES:
+            raise RequestError(
+                f"the request has no list of 1 to {MOST_EXAMPLES} examples; expected "
+                '{"examples": [{"text": "...", "model": 0}]}. Send it like that.',
+                400,
+            )
+        return tuple(self._example(one) for one in examples)
+
+    def _example(self, one: Any) -> tuple[str, int]:
+        text = one.get("text") if isinstance(one, dict) else None
+        model = one.get("model") if isinstance(one, dict) else None
+        if not isinstance(text, str) or not text.strip():
+            raise RequestError(
+                "there is no text; expected at least one word. Type a text to explain.", 400
+            )
+        if len(text) > self._limits.text_length:
+            raise RequestError(
+                f"the text has {len(text)} characters; expected at most "
+                f"{self._limits.text_length}. Shorten it, or start the server with a larger "
+                "--max-text.",
+                413,
+            )
+        if type(model) is not int or not 0 <= model < len(self._models):
+            raise RequestError(
+                f"there is no model {str(model)[:40]!r}; expected the number of one that the "
+                f"server was started with, 0 to {len(self._models) - 1}. Choose one of the list.",
+                400,
+            )
+        return text, model

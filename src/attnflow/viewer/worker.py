@@ -1,0 +1,181 @@
+"""The process that computes for the local page: it loads the models once, and does one task a time.
+
+It can be killed at any moment without harm to the server, which is what makes a limit on time
+possible. It answers over a pipe: ("progress", stage, done, total), ("ready", models),
+("done", result), ("refused", message) for what the caller can mend, or ("failed", what).
+"""
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from attnflow.errors import AttnflowError, InputError
+from attnflow.graph import AttentionGraph
+from attnflow.viewer.limits import Limits
+
+# What is being done, how much of it is done, and how much there is; (0, 0) if nobody knows.
+Report: TypeAlias = Callable[[str, int, int], None]
+
+EXAMPLE = "the author of the books on the old table"
+MASKED_EXAMPLE = "the author of the books {} on the old table"
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model as the page offers it: its name, what it predicts, its limit, and a text to try."""
+
+    label: str
+    task: str
+    tokens: int | None
+    example: str
+
+
+@dataclass(frozen=True)
+class ExplainTask:
+    """Texts to explain, each with the number of its model; several are compared."""
+
+    examples: tuple[tuple[str, int], ...]
+
+    def run(self, models: Sequence[Any], limits: Limits, report: Report) -> Any:
+        """The payload of the viewer, with all its flows computed."""
+        from attnflow.explaining import explain
+
+        explanations = []
+        for i, (text, model) in enumerate(self.examples):
+            report("reading the text", i, len(self.examples))
+            _check_length(models[model], text, limits)
+            explanations.append(explain(text, models[model]))
+        return _payload(explanations, None, report)
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """Saved attentions to read from a file. name: what the page calls it."""
+
+    path: str
+    name: str
+
+    def run(self, models: Sequence[Any], limits: Limits, report: Report) -> Any:  # noqa: ARG002
+        """The payload of the viewer, with all its flows computed."""
+        from attnflow.attentions import Attentions
+        from attnflow.explanation import Explanation
+
+        report("reading the file", 0, 0)
+        try:
+            attentions = Attentions.load(self.path)
+        except InputError as error:
+            # Where the server put the file is none of the browser's business.
+            raise InputError(str(error).replace(self.path, "the file")) from None
+        n, length = attentions.n_tokens, sum(map(len, attentions.tokens))
+        if n > limits.tokens or length > limits.text_length:
+            raise InputError(
+                f"the file has {n} tokens of {length} characters; expected at most "
+                f"{limits.tokens} and {limits.text_length}. Save a shorter text, or start the "
+                "server with larger limits."
+            )
+        return _payload([Explanation.from_attentions(attentions)], self.name, report)
+
+
+@dataclass(frozen=True)
+class FlowTask:
+    """The flow of one position at one layer of a graph."""
+
+    graph: AttentionGraph
+    position: int
+    layer: int
+
+    def run(self, models: Sequence[Any], limits: Limits, report: Report) -> Any:  # noqa: ARG002
+        """The flow to each token, [tokens]."""
+        from attnflow.methods.flow import flow
+
+        result = flow(self.graph, layers=self.layer, positions=self.position)
+        return result.to_numpy()[0, 0]
+
+
+Task: TypeAlias = ExplainTask | ReadTask | FlowTask
+
+
+def work(connection: Connection, names: Sequence[str], limits: Limits) -> None:
+    """Load the models, then do what comes over the pipe until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to end
+    _be_killed_first()
+
+    def report(stage: str, done: int, total: int) -> None:
+        connection.send(("progress", stage, done, total))
+
+    with suppress(BrokenPipeError, EOFError):  # the server is gone
+        loaded = _attempt(connection, lambda: _load(names, report))
+        if loaded is None:
+            return
+        connection.send(("ready", [_describe(model) for model in loaded]))
+        while True:
+            task: Task = connection.recv()
+            done = _attempt(connection, partial(task.run, loaded, limits, report))
+            if done is not None:
+                connection.send(("done", done))
+
+
+def _attempt(connection: Connection, action: Callable[[], Any]) -> Any:
+    """What the action returns; None after saying why not."""
+    try:
+        return action()
+    except AttnflowError as error:
+        connection.send(("refused", str(error)))
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # whatever a model raises: the page says so, and the next may work
+        connection.send(("failed", f"{type(error).__name__}: {error}"[:300]))
+    return None
+
+
+def _be_killed_first() -> None:
+    """Should memory run out, Linux is to end this process, and not the server."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def _load(names: Sequence[str], report: Report) -> list[Any]:
+    from attnflow.models.loading import load_model
+
+    report("loading the models", 0, len(names))
+    with suppress(ImportError):  # loading says what is missing
+        import_module("transformers.utils.logging").disable_progress_bar()
+    loaded = []
+    for i, name in enumerate(names):
+        report(f"loading {os.path.basename(name) or name}", i, len(names))  # noqa: PTH119
+        loaded.append(load_model(name))
+    return loaded
+
+
+def _describe(loaded: Any) -> ModelInfo:
+    label = Path(loaded.name).resolve().name if Path(loaded.name).exists() else loaded.name
+    mask = getattr(loaded.tokenizer, "mask_token", None)
+    masked = loaded.task == "masked_lm" and mask
+    example = MASKED_EXAMPLE.format(mask) if masked else EXAMPLE
+    return ModelInfo(label, loaded.task, loaded.max_length, example)
+
+
+def _check_length(loaded: Any, text: str, limits: Limits) -> None:
+    from attnflow.models.encoding import encode_text
+
+    n = len(encode_text(loaded, text).tokens)
+    if n > limits.tokens:
+        raise InputError(
+            f"the text has {n} tokens; expected at most {limits.tokens}. Shorten it, or start the "
+            "server with a larger --max-tokens."
+        )
+
+
+def _payload(explanations: Sequence[Any], title: str | None, report: Report) -> Any:
+    from attnflow.viewer.payload import make_payload
+
+    payload = make_payload(explanations, title=title)
+    payload.compute(lambda done, total: report("computing flow", done, total))
+    return payload

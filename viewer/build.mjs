@@ -1,0 +1,28 @@
+// Builds src/widget.ts and all it imports into one minified ES module.
+// `node build.mjs` writes the committed file; `node build.mjs FILE` writes another.
+import { build } from "esbuild";
+import { fileURLToPath } from "node:url";
+import { stat } from "node:fs/promises";
+
+const here = (path) => fileURLToPath(new URL(path, import.meta.url));
+const outfile = process.argv[2] ?? here("../src/attnflow/viewer/static/attnflow-viewer.js");
+const LIMIT = 150_000;
+
+await build({
+  entryPoints: [here("src/index.ts")],
+  outfile,
+  bundle: true,
+  minify: true,
+  format: "esm",
+  target: ["es2022"],
+  charset: "ascii",
+  legalComments: "none",
+  banner: { js: "// Built from viewer/src of attnflow by `npm run build`. Do not edit." },
+  logLevel: "warning",
+});
+const { size } = await stat(outfile);
+console.log(`${outfile}: ${size} bytes`);
+if (size > LIMIT) {
+  console.error(`The module has ${size} bytes; expected at most ${LIMIT}.`);
+  process.exit(1);
+}

@@ -1,0 +1,304 @@
+// The numbers of one example: chunks are loaded when first asked for, and kept; scores are worked
+// out from them. A question is answered at once or with null; `changed` is called once it is known.
+
+import {
+  attentionKey,
+  flowKey,
+  headsKey,
+  type Example,
+  type Items,
+  type Method,
+  type Source,
+} from "./format.ts";
+import { decodeFloat16 } from "./float16.ts";
+import { capacitiesOf, LayeredFlow, type MaxFlow } from "./maxflow.ts";
+import { augment, descend, multiplyRows, oneHot } from "./rollout.ts";
+import { Queue } from "./queue.ts";
+
+export class Numbers {
+  readonly example: Example;
+  readonly index: number;
+  readonly n: number;
+  error: string | null = null;
+  private readonly source: Source;
+  private readonly changed: () => void;
+  private readonly chunks = new Map<string, Float32Array | null>();
+  private readonly mixed = new Map<number, Float32Array>();
+  private readonly rows = new Map<string, Float32Array>();
+  private readonly products = new Map<string, Float32Array>();
+  private readonly paths = new Map<string, MaxFlow>();
+  private readonly queue: Queue;
+  private capacities: Float64Array[] | null = null;
+
+  constructor(example: Example, index: number, source: Source, changed: () => void) {
+    this.example = example;
+    this.index = index;
+    this.n = example.tokens.length;
+    this.source = source;
+    this.changed = changed;
+    this.queue = new Queue(changed);
+  }
+
+  /** What is being worked out, for a progress line; null when nothing is. */
+  get progress(): { what: string; done: number; total: number } | null {
+    return this.queue.progress;
+  }
+
+  /** Before and after a drawing: work that no drawing asked for any more is dropped. */
+  beginAsking(): void {
+    this.queue.begin();
+  }
+
+  endAsking(): void {
+    this.queue.end();
+  }
+
+  /** Forget an error, so that what failed is tried again. */
+  retry(): void {
+    this.error = null;
+    for (const [key, chunk] of this.chunks) if (!chunk) this.chunks.delete(key);
+    this.queue.clear();
+    this.changed();
+  }
+
+  destroy(): void {
+    this.queue.clear();
+  }
+
+  /** W of a layer, from 1: [n, n]. */
+  attention(layer: number): Float32Array | null {
+    return this.chunk(attentionKey(this.index, layer), this.n * this.n);
+  }
+
+  /** The attention of every head of a layer: [heads, n, n]. */
+  heads(layer: number): Float32Array | null {
+    return this.chunk(headsKey(this.index, layer), this.example.n_heads * this.n * this.n);
+  }
+
+  /** A of a layer: the residual connection mixed in. */
+  augmented(layer: number): Float32Array | null {
+    const known = this.mixed.get(layer);
+    if (known) return known;
+    const attention = this.attention(layer);
+    if (!attention) return null;
+    const mixed = augment(attention, this.n, this.residual(layer), this.carriedAt(layer));
+    this.mixed.set(layer, mixed);
+    return mixed;
+  }
+
+  /** A of layers 1 to `layer`. */
+  augmentedUpTo(layer: number): Float32Array[] | null {
+    const out: Float32Array[] = [];
+    let missing = false;
+    for (let l = 1; l <= layer; l++) {
+      const one = this.augmented(l);
+      if (one) out.push(one);
+      else missing = true;
+    }
+    return missing ? null : out;
+  }
+
+  /** One head's augmented matrix: [n, n]. */
+  augmentedHead(layer: number, head: number): Float32Array | null {
+    const heads = this.heads(layer);
+    if (!heads) return null;
+    const size = this.n * this.n;
+    const one = heads.subarray((head - 1) * size, head * size);
+    return augment(one, this.n, this.residual(layer), this.carriedAt(layer));
+  }
+
+  /** The scores of one position for every token: [n]. */
+  row(method: Method, layer: number, position: number): Float32Array | null {
+    const key = `${method}/${layer}/${position}`;
+    const known = this.rows.get(key);
+    if (known) return known;
+    const row = this.findRow(method, layer, position, key);
+    if (row) this.rows.set(key, row);
+    return row;
+  }
+
+  /** The scores of one item, tokens of a word merged: summed over attended, mean over attending. */
+  itemRow(method: Method, layer: number, items: Items, item: number): Float32Array | null {
+    const group = items.groups[item];
+    const rows = group.map((position) => this.row(method, layer, position));
+    if (rows.some((row) => !row)) return null;
+    if (items.labels.length === this.n && group.length === 1 && items.of[group[0]] === group[0]) {
+      return rows[0];
+    }
+    const out = new Float32Array(items.labels.length);
+    for (const row of rows as Float32Array[]) {
+      for (let t = 0; t < this.n; t++) out[items.of[t]] += row[t] / group.length;
+    }
+    return out;
+  }
+
+  /** The maximum flow from a position to a token, on every edge, with its minimum cut. */
+  path(layer: number, position: number, token: number): MaxFlow | null {
+    const key = `path/${layer}/${position}/${token}`;
+    const known = this.paths.get(key);
+    if (known) return known;
+    const capacities = this.capacitiesUpTo(layer);
+    if (!capacities) return null;
+    this.queue.want(key, "the maximum flow", () => this.findPath(key, capacities, position, token));
+    return null;
+  }
+
+  /** The rollout of a head to the input (appendix A.1): its A times the rollout below. [n, n] */
+  headRollout(layer: number, head: number): Float32Array | null {
+    const key = `head/${layer}/${head}`;
+    const known = this.products.get(key);
+    if (known) return known;
+    const top = this.augmentedHead(layer, head);
+    if (!top) return null;
+    if (layer === 1) return top;
+    const below = this.rolloutMatrix(layer - 1);
+    if (below) this.wantProduct(key, top, below);
+    return null;
+  }
+
+  /** The rollout of all positions of a layer to the input: [n, n]. */
+  private rolloutMatrix(layer: number): Float32Array | null {
+    const top = this.augmented(layer);
+    if (layer === 1 || !top) return top;
+    const key = `rollout/${layer}`;
+    const known = this.products.get(key);
+    if (known) return known;
+    const below = this.rolloutMatrix(layer - 1);
+    if (below) this.wantProduct(key, top, below);
+    return null;
+  }
+
+  private wantProduct(key: string, left: Float32Array, right: Float32Array): void {
+    const { n, products } = this;
+    this.queue.want(key, "rollout", function* () {
+      const out = new Float32Array(n * n);
+      const step = Math.max(1, Math.floor(2e6 / (n * n)));
+      for (let q = 0; q < n; q += step) {
+        multiplyRows(left, right, out, n, q, Math.min(n, q + step));
+        yield [q, n];
+      }
+      products.set(key, out);
+    });
+  }
+
+  private findRow(
+    method: Method,
+    layer: number,
+    position: number,
+    key: string,
+  ): Float32Array | null {
+    const { n } = this;
+    if (method === "raw") {
+      return this.attention(layer)?.slice(position * n, (position + 1) * n) ?? null;
+    }
+    if (method === "rollout") {
+      const layers = this.augmentedUpTo(layer);
+      return layers && Float32Array.from(descend(layers, n, layer, oneHot(n, position))[0]);
+    }
+    return this.flowRow(layer, position, key);
+  }
+
+  /** Flow from the host's chunk, else from the host, else worked out here. */
+  private flowRow(layer: number, position: number, key: string): Float32Array | null {
+    const { n, example } = this;
+    const chunk = flowKey(this.index, layer);
+    const kept = example.flow_rows ? example.flow_rows.indexOf(position) : position;
+    if (example.chunks[chunk] && kept >= 0) {
+      const count = example.chunks[chunk].shape[0];
+      const flows = this.chunk(chunk, count * n);
+      return flows && flows.slice(kept * n, (kept + 1) * n);
+    }
+    if (this.source.flow) {
+      this.ask(key, () => this.askFlow(layer, position, key));
+      return null;
+    }
+    const capacities = this.capacitiesUpTo(layer);
+    if (!capacities) return null;
+    this.queue.want(key, `flow at layer ${layer}`, () =>
+      this.findFlows(key, capacities, layer, position),
+    );
+    return null;
+  }
+
+  private *findFlows(
+    key: string,
+    capacities: Float64Array[],
+    layer: number,
+    position: number,
+  ): Generator<[number, number]> {
+    const solver = new LayeredFlow(capacities.slice(0, layer), this.n);
+    const row = new Float32Array(this.n);
+    for (let token = 0; token < this.n; token++) {
+      const value = solver.value(position, token);
+      row[token] = value === Infinity ? 1 : value; // carried so far, it is the token itself
+      yield [token + 1, this.n];
+    }
+    this.rows.set(key, row);
+  }
+
+  private *findPath(
+    key: string,
+    capacities: Float64Array[],
+    position: number,
+    token: number,
+  ): Generator<[number, number]> {
+    yield [0, 1]; // let what is on screen be drawn first
+    this.paths.set(key, new LayeredFlow(capacities, this.n).solve(position, token));
+    if (this.paths.size > 20) this.paths.delete(this.paths.keys().next().value as string);
+  }
+
+  private capacitiesUpTo(layer: number): Float64Array[] | null {
+    const layers = this.augmentedUpTo(layer);
+    if (!layers) return null;
+    if (!this.capacities || this.capacities.length < layer) {
+      this.capacities = capacitiesOf(layers, this.n, this.example.carried);
+    }
+    return this.capacities.slice(0, layer);
+  }
+
+  private residual(layer: number): number {
+    return this.example.residual_weights[layer - 1] ?? 0.5;
+  }
+
+  private carriedAt(layer: number): number[] {
+    return this.example.carried.filter(([l]) => l === layer).map(([, position]) => position);
+  }
+
+  private chunk(key: string, size: number): Float32Array | null {
+    const known = this.chunks.get(key);
+    if (known !== undefined) return known;
+    this.ask(key, async () => {
+      const buffer = await this.source.load(key);
+      if (buffer.byteLength !== 2 * size) {
+        throw new Error(`it has ${buffer.byteLength} bytes where ${2 * size} were expected`);
+      }
+      this.chunks.set(key, decodeFloat16(buffer));
+    });
+    return null;
+  }
+
+  private async askFlow(layer: number, position: number, key: string): Promise<void> {
+    const request = { example: this.index, position, layer };
+    const row = await this.source.flow?.(request);
+    if (row?.length !== this.n) throw new Error("the answer has the wrong length");
+    this.rows.set(key, Float32Array.from(row, (value) => (value === Infinity ? 1 : value)));
+  }
+
+  /** Ask the host once; a failure becomes a sentence. */
+  private ask(key: string, question: () => Promise<void>): void {
+    if (this.chunks.has(key)) return;
+    this.chunks.set(key, null);
+    question().then(this.changed, (reason: unknown) => {
+      const why = reason instanceof Error ? reason.message : String(reason);
+      this.error = `${describeKey(key)} could not be loaded: ${why.replace(/\.$/, "")}.`;
+      this.changed();
+    });
+  }
+}
+
+function describeKey(key: string): string {
+  const [first, second, third] = key.split("/");
+  if (first === "flow") return `The flow at layer ${second}`;
+  const what = { attention: "attention", flow: "flow", heads: "heads" }[second] ?? second;
+  return `The ${what} of layer ${third}`;
+}

@@ -1,0 +1,173 @@
+// One example on screen: its view, the strongest tokens beside it, and what went wrong if anything.
+
+import { make, setText } from "./elements.ts";
+import { flowScene } from "./flowView.ts";
+import { headsScene } from "./headsView.ts";
+import { imageScene } from "./imageView.ts";
+import { mapScene } from "./mapView.ts";
+import type { Numbers } from "./numbers.ts";
+import type { Painter } from "./painter.ts";
+import { lookingFrom, scoreLines } from "./phrases.ts";
+import { predictionBox, Ranking } from "./ranking.ts";
+import type { Reading } from "./reading.ts";
+import type { Scene, Target } from "./scene.ts";
+import { Stage } from "./stage.ts";
+import type { State } from "./state.ts";
+import { TextView } from "./textView.ts";
+import { digits, visible } from "./visible.ts";
+
+export interface PanelEvents {
+  change(change: Partial<State>): void;
+  tooltip(lines: string[] | null, event: PointerEvent | null): void;
+}
+
+export class Panel {
+  readonly element: HTMLElement;
+  readonly numbers: Numbers;
+  reading: Reading | null = null;
+  scene: Scene | null = null;
+  private readonly stage: Stage;
+  private readonly text: TextView;
+  private readonly ranking: Ranking;
+  private readonly view: HTMLElement;
+  private readonly note: HTMLElement;
+  private readonly name: HTMLElement;
+  private readonly error: HTMLElement;
+  private readonly errorText: HTMLElement;
+  private readonly status: HTMLElement;
+  private readonly legend: HTMLElement;
+  private readonly legendMost: HTMLElement;
+
+  constructor(numbers: Numbers, events: PanelEvents) {
+    const { index, example } = numbers;
+    this.numbers = numbers;
+    const change = (one: Partial<State>): void => events.change({ ...one, example: index });
+    this.stage = new Stage({
+      choose: change,
+      hover: (target: Target | null, event) => events.tooltip(target?.lines ?? null, event),
+    });
+    this.text = new TextView(
+      (item) => change({ position: this.reading?.items.groups[item][0] }),
+      (item, event) => {
+        const { reading } = this;
+        const lines =
+          item === null || !reading ? null : [reading.labels[item], ...scoreLines(reading, item)];
+        events.tooltip(lines, event as PointerEvent);
+      },
+    );
+    this.ranking = new Ranking((token) =>
+      change({ token: this.reading?.chosen && this.reading.token === token ? null : token }),
+    );
+    this.name = make("h2", { class: "panel-name", dir: "auto" }, visible(example.name));
+    this.note = make("p", { class: "note", testid: "note" });
+    this.errorText = make("span");
+    const retry = make("button", { type: "button", class: "tool", testid: "retry" }, "Try again");
+    retry.addEventListener("click", () => numbers.retry());
+    this.error = make("p", { class: "error", role: "alert", testid: "error" }, this.errorText, retry);
+    this.status = make("p", { class: "status", testid: "progress" });
+    this.legendMost = make("span");
+    this.legend = make(
+      "div",
+      { class: "legend", testid: "legend" },
+      make("span", {}, "0"),
+      make("i", { "aria-hidden": "true" }),
+      this.legendMost,
+    );
+    this.view = make("div", { class: "view" }, this.stage.element, this.text.element, this.legend);
+    const aside = make("div", { class: "aside" }, this.ranking.element, predictionBox(example.prediction));
+    this.element = make(
+      "section",
+      { class: "panel", testid: `panel-${index}`, "aria-label": visible(example.name) },
+      this.name,
+      this.error,
+      this.note,
+      make("div", { class: "panel-grid" }, this.view, aside),
+      this.status,
+    );
+    this.element.addEventListener("focusin", () => {
+      if (this.reading && this.reading.state.example !== index) events.change({ example: index });
+    });
+  }
+
+  /** The width that a scene has. */
+  get room(): number {
+    return Math.max(260, Math.floor(this.view.clientWidth || 800));
+  }
+
+  show(reading: Reading, shared: number, several: boolean): void {
+    this.reading = reading;
+    const { state, row, columns, numbers } = reading;
+    this.name.hidden = !several;
+    this.error.hidden = !numbers.error;
+    setText(this.errorText, numbers.error ?? "");
+    const own = row ? Math.max(...columns.map((i) => row[i]), 0) : 0;
+    const most = state.scale === "shared" ? shared : own;
+    const asText = state.view === "text";
+    this.text.element.hidden = !asText;
+    this.stage.element.hidden = asText;
+    this.scene = asText ? null : makeScene(reading, this.room, most);
+    if (this.scene) this.stage.show(this.scene, `${lookingFrom(reading)}. Arrow keys move.`);
+    else {
+      this.text.element.classList.toggle("long", reading.labels.length > 90);
+      this.text.show(reading, most);
+    }
+    const darkest = this.scene ? this.scene.most : most;
+    this.legend.hidden = !darkest;
+    setText(this.legendMost, darkest ? digits(darkest) : "");
+    this.showNote();
+    this.ranking.show(reading);
+    this.showProgress();
+  }
+
+  private showNote(): void {
+    const parts = this.scene?.note ?? [];
+    this.note.hidden = parts.length === 0;
+    const text = parts.map((part) => part.text).join("");
+    if (this.note.textContent === text) return;
+    this.note.replaceChildren(
+      ...parts.map((part) =>
+        make(part.strong ? "span" : "bdi", { class: part.strong ? "bottleneck" : null }, part.text),
+      ),
+    );
+  }
+
+  private showProgress(): void {
+    const progress = this.numbers.progress;
+    const waiting = this.reading && !this.reading.row && !this.numbers.error;
+    setText(
+      this.status,
+      progress
+        ? `Working out ${progress.what}: ${progress.done} of ${progress.total} …`
+        : waiting
+          ? "Loading …"
+          : "",
+    );
+  }
+
+  /** Give the keyboard to the view. */
+  focus(): void {
+    (this.stage.element.hidden ? this.text.element : this.stage.element).focus();
+  }
+
+  /** The size of what is on screen, and its painting, for export. */
+  paint(painter: Painter): { width: number; height: number } {
+    if (!this.scene) return this.text.paint(painter);
+    this.scene.paint(painter);
+    return { width: this.scene.width, height: this.scene.height };
+  }
+}
+
+function makeScene(reading: Reading, width: number, most: number): Scene | null {
+  switch (reading.state.view) {
+    case "map":
+      return mapScene(reading, width, most);
+    case "flow":
+      return flowScene(reading, width, most);
+    case "heads":
+      return headsScene(reading, width);
+    case "image":
+      return imageScene(reading, width, most);
+    case "text":
+      return null;
+  }
+}

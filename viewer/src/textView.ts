@@ -1,0 +1,107 @@
+// Text view: the sentence as real text with shaded words. Drawn with elements, so that it wraps,
+// can be selected and read aloud; for export it is painted where the elements stand.
+
+import { fontOf, type Painter } from "./painter.ts";
+import type { Reading } from "./reading.ts";
+import { shade } from "./theme.ts";
+import { digits } from "./visible.ts";
+
+export class TextView {
+  readonly element: HTMLElement;
+  private chips: HTMLElement[] = [];
+  private labels: readonly string[] = [];
+  private reading: Reading | null = null;
+
+  constructor(choose: (item: number) => void, hover: (item: number | null, at: Event) => void) {
+    this.element = document.createElement("div");
+    this.element.className = "sentence";
+    this.element.dir = "auto";
+    this.element.tabIndex = 0;
+    this.element.setAttribute("role", "listbox");
+    this.element.dataset.testid = "sentence";
+    const itemOf = (event: Event): number | null => {
+      const chip = (event.target as HTMLElement).closest<HTMLElement>("[data-item]");
+      return chip ? Number(chip.dataset.item) : null;
+    };
+    this.element.addEventListener("click", (event) => {
+      const item = itemOf(event);
+      if (item !== null) choose(item);
+    });
+    this.element.addEventListener("pointermove", (event) => hover(itemOf(event), event));
+    this.element.addEventListener("pointerleave", (event) => hover(null, event));
+  }
+
+  /** Show a reading; `most` is the score with the darkest colour. */
+  show(reading: Reading, most: number): void {
+    this.reading = reading;
+    if (this.labels !== reading.labels) this.build(reading);
+    const { row, kept, theme, state, items, item } = reading;
+    this.element.setAttribute(
+      "aria-label",
+      `Tokens, shaded by what reaches ${reading.labels[item]}. Arrow keys choose a position.`,
+    );
+    this.chips.forEach((chip, i) => {
+      const hidden = !state.special && items.special[i];
+      chip.hidden = hidden;
+      if (hidden) return;
+      const level = row && kept[i] && most > 0 ? shade(row[i] / most) : 0;
+      chip.style.backgroundColor = level ? theme.ramp.css[level] : "";
+      chip.style.color = level ? theme.ramp.ink[level] : "";
+      chip.classList.toggle("chosen", i === item);
+      chip.classList.toggle("found", reading.found.has(i));
+      chip.classList.toggle("special", items.special[i]);
+      chip.classList.toggle("goal", reading.chosen && items.of[reading.token ?? -1] === i);
+      chip.setAttribute("aria-selected", String(i === item));
+      chip.setAttribute("aria-label", `${reading.labels[i]}, ${row ? digits(row[i]) : "…"}`);
+    });
+    this.element.setAttribute("aria-activedescendant", this.chips[item].id);
+  }
+
+  private build(reading: Reading): void {
+    this.labels = reading.labels;
+    this.chips = reading.labels.map((label, i) => {
+      const chip = document.createElement("span");
+      chip.id = `chip-${reading.numbers.index}-${i}`;
+      chip.className = "chip";
+      chip.dir = "auto";
+      chip.dataset.item = String(i);
+      chip.dataset.testid = "token";
+      chip.setAttribute("role", "option");
+      chip.textContent = label;
+      return chip;
+    });
+    const parts: Node[] = this.chips.flatMap((chip) => [chip, document.createTextNode(" ")]);
+    this.element.replaceChildren(...parts);
+  }
+
+  /** Paint the text as it stands on screen; returns its size. */
+  paint(painter: Painter): { width: number; height: number } {
+    const reading = this.reading;
+    const frame = this.element.getBoundingClientRect();
+    if (!reading) return { width: frame.width, height: frame.height };
+    const size = parseFloat(getComputedStyle(this.element).fontSize) || 19;
+    this.chips.forEach((chip, i) => {
+      if (chip.hidden) return;
+      const boxes = [...chip.getClientRects()];
+      boxes.forEach((box) => {
+        const chosen = i === reading.item;
+        painter.rect(box.left - frame.left, box.top - frame.top, box.width, box.height, {
+          fill: chip.style.backgroundColor || reading.theme.ground,
+          radius: 5,
+          ...(chosen ? { stroke: reading.theme.accent, width: 2 } : {}),
+        });
+      });
+      const box = boxes[0];
+      if (!box) return;
+      painter.text(
+        reading.labels[i],
+        box.left - frame.left + box.width / 2,
+        box.top - frame.top + box.height / 2 + size * 0.35,
+        { size, align: "center", fill: chip.style.color || reading.theme.ink },
+      );
+    });
+    return { width: frame.width, height: frame.height };
+  }
+}
+
+export const TEXT_FONT = fontOf(19);

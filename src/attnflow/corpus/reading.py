@@ -13,7 +13,7 @@ from attnflow.attribution import Attribution
 from attnflow.corpus.folder import Folder, open_folder
 from attnflow.corpus.manifest import Manifest, read_manifest
 from attnflow.corpus.packages import import_pyarrow
-from attnflow.errors import SelectionError
+from attnflow.errors import FileError, SelectionError
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +38,31 @@ class Stored:
     scores: dict[str, NDArray[np.float32]]
     importance: dict[str, NDArray[np.float32]]
 
-    def attribution(self, method: str) -> Attribution:
-        """The scores of a method, or an importance score at the last layer, as an Attribution."""
-        if method in self.scores:
-            return Attribution(
-                self.scores[method], self.tokens, method, self.layers, self.positions
+    def choose(self, position: int | None) -> int:
+        """The position to look at: the explained one if none is given, or the first that is held.
+
+        Raises SelectionError if there are no scores of it.
+        """
+        if position is None:
+            return self.explained if self.explained in self.positions else self.positions[0]
+        place = position + len(self.tokens) if position < 0 else position
+        if place not in self.positions:
+            raise SelectionError(
+                f"position {position} was not scored; expected one of "
+                f"{', '.join(map(str, self.positions))}. Choose one of these."
             )
+        return place
+
+    def attribution(self, method: str, *, position: int | None = None) -> Attribution:
+        """The scores of a method at a position, all positions if none is given.
+
+        Those of importance are of the last layer and the explained position alone.
+        """
+        if method in self.scores:
+            chosen = self.positions if position is None else (position,)
+            axes = [self.positions.index(place) for place in chosen]
+            scores = self.scores[method][:, axes]
+            return Attribution(scores, self.tokens, method, self.layers, chosen)
         values = self.importance[method]
         known = np.flatnonzero(~np.isnan(values))
         return Attribution(
@@ -100,22 +119,35 @@ def open_corpus(out: str | Path) -> Corpus:
     return Corpus(folder, read_manifest(folder.manifest))
 
 
+def row_groups(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
+    """The tables of a shard, one at a time. Raises FileError if it is damaged."""
+    pa = import_pyarrow("reading a corpus")
+    try:
+        with pa.parquet.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group, columns=columns)
+    except (OSError, pa.ArrowException) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise FileError(
+            f"{path} cannot be read ({why}); expected a shard as it was written. Compute it again: "
+            f"attnflow corpus check {path.parent.parent} --repair"
+        ) from error
+
+
 def _read(path: Path, manifest: Manifest, name: str | None = None) -> Iterator[Stored]:
     """The examples of a shard; only those with an id, if one is named."""
-    pa = import_pyarrow("reading a corpus")
-    with pa.parquet.ParquetFile(path) as file:
-        for group in range(file.num_row_groups):
-            if name is not None and name not in set(
-                file.read_row_group(group, columns=["id"]).column("id").to_pylist()
-            ):
-                continue
-            rows = file.read_row_group(group).to_pylist()
-            start = 0
-            for end in range(1, len(rows) + 1):
-                if end == len(rows) or rows[end]["index"] != rows[start]["index"]:
-                    if name is None or rows[start]["id"] == name:
-                        yield _join(rows[start:end], manifest)
-                    start = end
+    if name is not None:
+        ids = (group.column("id").to_pylist() for group in row_groups(path, ["id"]))
+        if not any(name in held for held in ids):
+            return
+    for group in row_groups(path):
+        rows = group.to_pylist()
+        start = 0
+        for end in range(1, len(rows) + 1):
+            if end == len(rows) or rows[end]["index"] != rows[start]["index"]:
+                if name is None or rows[start]["id"] == name:
+                    yield _join(rows[start:end], manifest)
+                start = end
 
 
 def _join(rows: list[dict[str, Any]], manifest: Manifest) -> Stored:

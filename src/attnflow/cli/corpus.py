@@ -1,0 +1,321 @@
+"""The commands `corpus run`, `check` and `errors`: whole data sets in, shards of Parquet out."""
+
+import json
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnflow.cli import corpus_reading
+from attnflow.cli.corpus_progress import clock, shown_progress, stopping
+from attnflow.cli.explain import Edges, Truncation
+from attnflow.cli.options import (
+    HeadsOption,
+    NormaliseOption,
+    ResidualOption,
+    Scaling,
+    ThreadsOption,
+    clear_errors,
+    echo,
+    number_or_text,
+    progress_bar,
+)
+from attnflow.errors import InputError
+
+if TYPE_CHECKING:
+    from attnflow.corpus.checking import Check
+    from attnflow.corpus.progress import Summary
+
+FolderArgument = Annotated[Path, typer.Argument(help="The folder that `corpus run` wrote.")]
+
+
+class EngineName(StrEnum):
+    """Where to compute."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+class InputFormat(StrEnum):
+    """How the input is written."""
+
+    TEXT = "text"
+    CSV = "csv"
+    TSV = "tsv"
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    corpus = typer.Typer(
+        help="Score whole data sets; what is killed goes on where it was.", no_args_is_help=True
+    )
+    for command in (run, check, errors):
+        corpus.command()(command)
+    corpus_reading.register(corpus)
+    app.add_typer(corpus, name="corpus")
+
+
+def run(  # noqa: PLR0913 - one argument for each option
+    given: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT",
+            help="A file of texts (.txt, .csv, .tsv or .jsonl, also with .gz, or .parquet), or "
+            "hf:name[:split] for a data set of Hugging Face.",
+        ),
+    ],
+    *,
+    out: Annotated[Path, typer.Option(help="The folder to write to, or to go on in.")],
+    model: Annotated[
+        str, typer.Option(help="A folder with a model in safetensors, or a name on the hub.")
+    ] = "verb-number",
+    tokenizer: Annotated[
+        str | None, typer.Option(help="A folder or name, if the tokenizer is not with the model.")
+    ] = None,
+    methods: Annotated[
+        str, typer.Option(help="raw, rollout, flow, several with commas, all or none.")
+    ] = "rollout",
+    importance: Annotated[
+        str, typer.Option(help="blank_out, input_gradients, both with a comma, or none.")
+    ] = "none",
+    positions: Annotated[
+        str,
+        typer.Option(
+            help="explained: the mask, the last token of a decoder, or [CLS]; all; or indices such "
+            "as 0,-1."
+        ),
+    ] = "explained",
+    layers: Annotated[
+        str, typer.Option(help="Numbers from 1 with commas, -1 for the last, or all.")
+    ] = "all",
+    target: Annotated[
+        str | None,
+        typer.Option(help="A class or token to explain, by number or name; the predicted one."),
+    ] = None,
+    words: Annotated[bool, typer.Option("--words", help="Merge the tokens of each word.")] = False,
+    edges: Annotated[Edges, typer.Option(help="What edges are weighted by.")] = Edges.ATTENTION,
+    heads: HeadsOption = "mean",
+    residual_weight: ResidualOption = 0.5,
+    normalise: NormaliseOption = Scaling.NONE,
+    truncate: Annotated[
+        Truncation,
+        typer.Option(help="error refuses a text longer than the model takes; cut shortens it."),
+    ] = Truncation.ERROR,
+    text_column: Annotated[
+        str | None, typer.Option(help="The column of the texts; text or sentence if not given.")
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option(help="The column of ids; the number of the row if not given.")
+    ] = None,
+    form: Annotated[
+        InputFormat | None, typer.Option("--format", help="If the name does not say it.")
+    ] = None,
+    input_id: Annotated[
+        str | None,
+        typer.Option(help="What to tell the input by, instead of reading it for a checksum."),
+    ] = None,
+    batch_tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens that the model is run on at once.")
+    ] = 4096,
+    device: Annotated[
+        str | None, typer.Option(help="Where models run: cpu or cuda; a GPU if there is one.")
+    ] = None,
+    shard_size: Annotated[int, typer.Option(min=1, help="Rows of the input in a shard.")] = 1000,
+    shards: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Only shards A to B - 1, such as 0:100.")
+    ] = None,
+    engine: Annotated[EngineName, typer.Option(help="Where to compute.")] = EngineName.LOCAL,
+    threads: ThreadsOption = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Workers of the Ray cluster that hold the model.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of a Ray cluster; auto finds one that runs, local starts one."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad row.")] = False,
+    accept_versions: Annotated[
+        bool, typer.Option("--accept-versions", help="Go on with other versions of libraries.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    summary: Annotated[
+        Path | None, typer.Option(help="Write the summary as JSON to this file.")
+    ] = None,
+) -> None:
+    """Score every text of an input, and write the scores as Parquet to a folder.
+
+    Killed at any moment, the same command goes on where it was. Bad rows are written to the
+    folder's errors. Exits with 0 when all is done, 1 for a failure, 2 for misuse, 130 after Ctrl-C.
+
+    Example: attnflow corpus run texts.txt --model ./my-model --methods rollout,flow --out scores
+    """
+    settings: dict[str, Any] = {
+        "model": model,
+        "tokenizer": tokenizer,
+        "target": None if target is None else number_or_text(target),
+        "words": words,
+        "edges": edges.value,
+        "heads": number_or_text(heads),
+        "residual_weight": residual_weight,
+        "normalise": normalise.value,
+        "truncate": truncate.value,
+        "batch_tokens": batch_tokens,
+    }
+    if device is not None:
+        settings["device"] = device
+    with clear_errors(), stopping(at_once=engine is EngineName.LOCAL) as stopper:
+        settings["methods"] = _names(methods, ("raw", "rollout", "flow"))
+        settings["importance"] = _names(importance, ("blank_out", "input_gradients"))
+        settings["positions"] = _positions(positions)
+        settings["layers"] = None if layers == "all" else _numbers(layers, "--layers")
+        from attnflow.corpus.running import run as run_corpus
+
+        with shown_progress(quiet) as progress:
+            done = run_corpus(
+                given,
+                out,
+                text_column=text_column,
+                id_column=id_column,
+                format=None if form is None else form.value,
+                input_id=input_id,
+                shard_size=shard_size,
+                shards=_range(shards),
+                engine=engine.value,
+                threads=threads,
+                workers=workers,
+                address=address,
+                strict=strict,
+                accept_versions=accept_versions,
+                progress=progress,
+                stop=stopper,
+                **settings,
+            )
+        _print_summary(done, as_json, summary, quiet)
+    if done.interrupted:
+        raise typer.Exit(stopper.exit_code)
+
+
+def _names(text: str, every: tuple[str, ...]) -> tuple[str, ...]:
+    if text in ("all", "none"):
+        return every if text == "all" else ()
+    return tuple(name.strip().replace("-", "_") for name in text.split(","))
+
+
+def _positions(text: str) -> Any:
+    return text if text in ("explained", "all") else _numbers(text, "--positions")
+
+
+def _numbers(text: str, option: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        words = "explained, all" if option == "--positions" else "all"
+        raise InputError(
+            f"{option} is {text!r}; expected {words}, or whole numbers with commas between them. "
+            f"Write it like {option} 0,-1."
+        ) from None
+
+
+def _range(text: str | None) -> tuple[int, int | None] | None:
+    if text is None:
+        return None
+    first, colon, after = text.partition(":")
+    try:
+        if not colon:
+            raise ValueError
+        return int(first or 0), int(after) if after else None
+    except ValueError:
+        raise InputError(
+            f"--shards is {text!r}; expected two whole numbers with a colon between them. Write it "
+            "like --shards 0:100, for the first hundred."
+        ) from None
+
+
+def _print_summary(done: "Summary", as_json: bool, path: Path | None, quiet: bool) -> None:
+    written = json.dumps({**asdict(done), "rows_per_second": done.rows_per_second}, indent=2)
+    if path is not None:
+        path.write_text(f"{written}\n", encoding="utf-8")
+    if as_json:
+        return echo(written)
+    if quiet:
+        return None
+    state = "complete" if done.complete else "not finished; the same command goes on"
+    typer.echo(
+        f"{done.folder}: {state}\n"
+        f"{done.rows:,} rows in {done.shards:,} shards, {done.refused:,} refused, "
+        f"{done.bytes:,} bytes\n"
+        f"{done.new_rows:,} rows in this run, {clock(done.seconds)}, "
+        f"{done.rows_per_second:,.1f} rows/s"
+    )
+    if done.refused:
+        typer.echo(f"the refused rows: attnflow corpus errors {done.folder}")
+    return None
+
+
+def check(
+    folder: FolderArgument,
+    *,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Compute damaged and missing shards again.")
+    ] = False,
+    threads: ThreadsOption = None,
+) -> None:
+    """Compare every file with its checksum. Exits with 1 if one is damaged or missing.
+
+    Example: attnflow corpus check scores --repair
+    """
+    with clear_errors():
+        from attnflow.corpus.checking import check as check_corpus
+        from attnflow.corpus.repairing import repair as repair_corpus
+
+        with progress_bar("checking") as progress:
+            found = check_corpus(folder, progress=progress)
+        _print_check(found)
+        if repair and not found.complete:
+            with shown_progress(quiet=False) as watch:
+                repair_corpus(folder, found, threads=threads, progress=watch)
+            found = check_corpus(folder)
+            typer.echo("after the repair:")
+            _print_check(found)
+    if not found.complete:
+        raise typer.Exit(1)
+
+
+def _print_check(found: "Check") -> None:
+    for damage in found.damaged:
+        typer.echo(f"shard {damage.shard}: {damage.path} {damage.what}")
+    if found.missing:
+        shown = ", ".join(map(str, found.missing[:10]))
+        more = f" and {len(found.missing) - 10:,} more" if len(found.missing) > 10 else ""
+        typer.echo(f"not finished: {shown}{more}")
+    bad = len({damage.shard for damage in found.damaged})
+    state = "complete" if found.complete else "not complete"
+    typer.echo(f"{found.checked:,} shards checked, {bad:,} damaged; the corpus is {state}")
+
+
+def errors(
+    folder: FolderArgument,
+    *,
+    counts: Annotated[bool, typer.Option("--counts", help="Only how many of each kind.")] = False,
+) -> None:
+    """Print the rows that were refused, as JSON Lines, in the order of the input.
+
+    Example: attnflow corpus errors scores --counts
+    """
+    with clear_errors():
+        from collections import Counter
+
+        from attnflow.corpus.reading import open_corpus
+
+        refused = open_corpus(folder).refused()
+        if counts:
+            for why, n in Counter(row["why"] for row in refused).most_common():
+                typer.echo(f"{why}: {n:,}")
+            return
+        for row in refused:
+            echo(json.dumps(row, ensure_ascii=False))

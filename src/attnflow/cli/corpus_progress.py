@@ -1,0 +1,151 @@
+"""How far a corpus is, on stderr: a bar on a terminal, a log elsewhere. And how to stop it."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from attnflow.corpus.progress import Progress
+
+EVERY = 10.0  # seconds between lines of a log
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def shown_progress(quiet: bool) -> "Iterator[Callable[[Progress], None] | None]":
+    """A function to report to; None if nothing is to be shown."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _bar() as report:
+            yield report
+    else:
+        yield _Log()
+
+
+class _Log:
+    """Prints a line now and then."""
+
+    def __init__(self) -> None:
+        self.last = 0.0
+
+    def __call__(self, progress: "Progress") -> None:
+        if progress.seconds - self.last >= EVERY:
+            self.last = progress.seconds
+            typer.echo(f"attnflow: {describe(progress)}", err=True)
+
+
+def describe(progress: "Progress") -> str:
+    """How far a run is, in one line.
+
+    >>> from attnflow.corpus.progress import Progress
+    >>> describe(Progress(1500, 6000, 500, 2, 20_000, 10.0))
+    '1,500 of 6,000 rows (25.0 %), 50 examples/s, 2,000 flow pairs/s, 1:30 left, 2 refused'
+    """
+    done = f"{progress.done:,} rows"
+    if progress.total:
+        share = 100 * progress.done / progress.total
+        done = f"{progress.done:,} of {progress.total:,} rows ({share:.1f} %)"
+    return ", ".join([done, *_rates(progress)])
+
+
+def _rates(progress: "Progress") -> list[str]:
+    parts = [f"{_short(progress.rate)} examples/s"]
+    if progress.pairs:
+        parts.append(f"{_short(progress.pair_rate)} flow pairs/s")
+    if progress.left is not None:
+        parts.append(f"{clock(progress.left)} left")
+    return [*parts, f"{progress.refused:,} refused"]
+
+
+def clock(seconds: float) -> str:
+    """Seconds as hours, minutes and seconds.
+
+    >>> clock(59.7), clock(3723)
+    ('1:00', '1:02:03')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _short(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+
+
+@contextmanager
+def _bar() -> "Iterator[Callable[[Progress], None]]":
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns: tuple[Any, ...] = (
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[done]}"),
+        TextColumn("{task.fields[rates]}", style="dim"),
+    )
+    with Bar(*columns, console=Console(stderr=True), expand=True, transient=True) as bar:
+        task = bar.add_task("", total=None, done="loading the model", rates="")
+
+        def report(progress: "Progress") -> None:
+            total = f"/{progress.total:,}" if progress.total else ""
+            bar.update(
+                task,
+                completed=progress.done,
+                total=progress.total,
+                done=f"{progress.done:,}{total}",
+                rates=" · ".join(_rates(progress)),
+            )
+
+        yield report
+
+
+class Stopper:
+    """Whether the user asked to stop, and by which signal."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self.signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell expects of a program that a signal stopped: 130 for Ctrl-C."""
+        return 128 + (self.signal or signal.SIGINT)
+
+
+@contextmanager
+def stopping(*, at_once: bool) -> Iterator[Stopper]:
+    """Let Ctrl-C (or a TERM signal) finish the shard in hand; the second one stops at once.
+
+    at_once: whether the second ends the process; otherwise it raises KeyboardInterrupt, which
+    leaves time to hand back what was borrowed. Either way finished shards are safe.
+    """
+    stopper = Stopper()
+
+    def handle(number: int, _frame: Any) -> None:
+        if stopper.signal is None:
+            stopper.signal = number
+            typer.echo(
+                "\nattnflow: finishing the shard in hand; Ctrl-C again stops at once", err=True
+            )
+            return
+        sys.stderr.write("\x1b[?25h" if sys.stderr.isatty() else "")  # the bar hid the cursor
+        sys.stderr.flush()
+        if at_once:
+            os._exit(128 + number)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield stopper
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

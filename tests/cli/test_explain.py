@@ -147,6 +147,20 @@ def test_a_text_can_be_cut(classifier):
     assert result.stderr.endswith("its last 6 were cut off.\n")
 
 
+def test_a_page_is_written_whole_or_not_at_all(classifier, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("old", encoding="utf-8")
+    result = run(TEXT, "--model", classifier, "--html", str(page))
+    assert result.exit_code == 0, result.output
+    assert result.stderr == f"attnflow: wrote {page}\n"
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert list(tmp_path.iterdir()) == [page]
+    nowhere = tmp_path / "none" / "page.html"
+    result = run(TEXT, "--model", classifier, "--html", str(nowhere))
+    assert result.exit_code == 2
+    assert "there is no folder" in result.stderr
+
+
 def test_a_missing_package_is_exit_1(classifier, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     result = run(TEXT, "--model", classifier)

@@ -129,6 +129,10 @@ def explain(  # noqa: PLR0913 - one argument for each option
             "method, whose name is put before the ending."
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write a page to explore it with any browser, without a network."),
+    ] = None,
     threads: ThreadsOption = None,
     device: Annotated[
         str | None, typer.Option(help="Where to run the model, such as cpu or cuda.")
@@ -160,6 +164,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
         }
         results = _attribute(explanation, method, options, threads)
         _save(results, save)
+        _write_page(explanation, html)
         _print(explanation, results, output, top)
 
 
@@ -210,6 +215,14 @@ def _save(results: "list[Attribution]", path: Path | None) -> None:
         one = path if len(results) == 1 else path.with_suffix(f".{result.method}{path.suffix}")
         result.save(one)
         typer.echo(f"attnflow: wrote {one}", err=True)
+
+
+def _write_page(explanation: "Explanation", path: Path | None) -> None:
+    if path is None:
+        return
+    with progress_bar("page") as progress:
+        explanation.to_html(path, progress=progress)
+    typer.echo(f"attnflow: wrote {path}", err=True)
 
 
 def _print(

@@ -1,0 +1,49 @@
+"""Explanations for the viewer's tests: real ones of tiny models, and ones with hostile tokens."""
+
+from functools import cache
+
+import numpy as np
+
+from attnflow import Attentions, Explanation
+from attnflow.explaining import explain
+from tests.models.checkpoints import make_loaded
+
+# Each must be shown as text. What is hidden or turns text around is shown as a symbol.
+HOSTILE = (
+    "<script>window.hacked=1</script>",
+    "</script><script>window.hacked=1</script>",
+    "<img src=x onerror=window.hacked=1>",
+    "&amp;&lt;",
+    "\"'`",
+    "a\0b",
+    "x\u202ey",
+    "\u2066z\u2069",
+    "<!--",
+    "\ud83d",
+    "%%TITLE%%",
+    "\u2028",
+)
+
+
+@cache
+def classified() -> Explanation:
+    """A classifier's, of six tokens in two layers of two heads."""
+    return explain("the key to cabinets", make_loaded())
+
+
+def made_up(n_layers: int, n_tokens: int, *, n_heads: int = 2, seed: int = 0) -> Explanation:
+    """One of random attention, sharp enough to have structure."""
+    random = np.random.default_rng(seed)
+    layers = []
+    for _ in range(n_layers):
+        scores = np.exp(3 * random.normal(size=(n_heads, n_tokens, n_tokens)))
+        layers.append(scores / scores.sum(-1, keepdims=True))
+    tokens = ["[CLS]", *(f"word{i}" for i in range(1, n_tokens))]
+    return Explanation.from_attentions(Attentions(layers, tokens), text=" ".join(tokens[1:]))
+
+
+def hostile() -> Explanation:
+    """One whose tokens and text try to be more than text."""
+    random = np.random.default_rng(0)
+    weights = random.dirichlet(np.ones(len(HOSTILE)), size=(2, 2, len(HOSTILE)))
+    return Explanation.from_attentions(Attentions(weights, HOSTILE), text=" ".join(HOSTILE))

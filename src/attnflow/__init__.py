@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from attnflow.explaining import explain
     from attnflow.explanation import Explanation
     from attnflow.graph import AttentionGraph
+    from attnflow.images import explain_image
     from attnflow.methods.flow import flow, flow_bounds, flow_path, saturation
     from attnflow.methods.heads import head_flow, head_rollout
     from attnflow.methods.raw import raw_attention
@@ -46,6 +47,7 @@ __all__ = [
     "ShapeError",
     "__version__",
     "explain",
+    "explain_image",
     "flow",
     "flow_bounds",
     "flow_path",
@@ -74,6 +76,7 @@ _HOME = {
     "SelectionError": "errors",
     "ShapeError": "errors",
     "explain": "explaining",
+    "explain_image": "images",
     "flow": "methods.flow",
     "flow_bounds": "methods.flow",
     "flow_path": "methods.flow",

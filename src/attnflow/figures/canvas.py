@@ -1,0 +1,147 @@
+"""Figures measured in inches, and files made of them."""
+
+import io
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnflow.errors import FileError, InputError
+from attnflow.figures.style import Theme, font_family, import_matplotlib
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "pdf", "png")
+
+# Text stays text; the same figure gives the same file.
+SETTINGS = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "attnflow",
+    "pdf.fonttype": 42,
+    "pdf.use14corefonts": False,
+}
+METADATA: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None, "Creator": "attnflow"},
+    "pdf": {"CreationDate": None, "Creator": "attnflow", "Producer": None},
+    "png": {"Software": "attnflow"},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Sheet:
+    """A figure on which things are placed in inches from its upper left corner."""
+
+    figure: "Figure"
+    theme: Theme
+    width: float
+    height: float
+
+    def axes(self, left: float, top: float, width: float, height: float) -> "Axes":
+        """Empty axes, with a thin frame and without ticks."""
+        bottom = self.height - top - height
+        box = (left / self.width, bottom / self.height, width / self.width, height / self.height)
+        axes = self.figure.add_axes(box, facecolor="none")
+        axes.tick_params(length=0, pad=2, colors=self.theme.ink, labelsize=7)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        for spine in axes.spines.values():
+            spine.set_color(self.theme.faint)
+            spine.set_linewidth(0.5)
+        return axes
+
+    def write(self, left: float, top: float, text: str, size: float, **options: Any) -> None:
+        """Text whose upper left corner, unless options say otherwise, is at a place in inches."""
+        settings = {"color": self.theme.ink, "ha": "left", "va": "top"} | options
+        self.figure.text(
+            left / self.width,
+            1 - top / self.height,
+            text,
+            fontsize=size,
+            family=font_family(),
+            parse_math=False,
+            **settings,
+        )
+
+
+def new_sheet(width: float, height: float, theme: Theme) -> Sheet:
+    """An empty figure of a size in inches. It belongs to no window and to no pyplot."""
+    figure = import_matplotlib("matplotlib.figure").Figure(
+        figsize=(width, height), dpi=100, facecolor=theme.ground, layout=None
+    )
+    return Sheet(figure, theme, width, height)
+
+
+def label_ticks(
+    axes: "Axes", axis: str, places: list[float], texts: list[str], size: float, **options: Any
+) -> None:
+    """Write labels at places of the "x" or "y" axis; text is taken as it is, never as a formula."""
+    chosen = axes.xaxis if axis == "x" else axes.yaxis
+    chosen.set_ticks(places)
+    chosen.set_ticklabels(texts, fontsize=size, family=font_family(), parse_math=False, **options)
+
+
+def save(figure: "Figure", path: str | PathLike[str], *, dpi: int = 300) -> None:
+    """Write a figure to a .svg, .pdf or .png file; the ending says which.
+
+    Text stays text in SVG and PDF, and the same figure gives the same file.
+    dpi: pixels per inch, for PNG and for dense maps inside the others.
+    Raises InputError for another ending, FileError if the file cannot be written. Warns of letters
+    that no installed font has.
+    """
+    name = Path(path)
+    kind = name.suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise InputError(
+            f"the figure is to be written to {name}; expected a name that ends in .svg, .pdf or "
+            ".png. Rename it."
+        )
+    content = render(figure, kind, dpi=dpi)
+    try:
+        name.write_bytes(content)
+    except OSError as error:
+        raise FileError(
+            f"{name} cannot be written ({error.strerror}); expected a file in a folder that "
+            "exists. Make the folder, or name another."
+        ) from error
+
+
+def render(figure: "Figure", kind: str = "png", *, dpi: int = 300) -> bytes:
+    """The content of the file that `save` writes; kind: "svg", "pdf" or "png"."""
+    if kind not in FORMATS:
+        raise InputError(f"the format is {kind!r}; expected 'svg', 'pdf' or 'png'. Choose one.")
+    buffer = io.BytesIO()
+    with import_matplotlib().rc_context(SETTINGS), _one_warning_for_missing_letters():
+        figure.savefig(
+            buffer, format=kind, dpi=dpi, metadata=METADATA[kind], facecolor=figure.get_facecolor()
+        )
+    return buffer.getvalue()
+
+
+@contextmanager
+def _one_warning_for_missing_letters() -> Iterator[None]:
+    """Turn matplotlib's warnings, one for each letter that no font has, into a single one."""
+    missing: dict[str, None] = {}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        found = re.match(r"Glyph (\d+) .*missing from font", str(warning.message))
+        if found:
+            missing[chr(int(found[1]))] = None
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    if missing:
+        warnings.warn(
+            f"no font that is installed has {' '.join(missing)}; drawn as boxes. Install one that "
+            "has, such as Noto Sans CJK or Noto Emoji, or save as SVG, where text stays text.",
+            UserWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,122 @@
+"""Tokens as labels: what is written, and how large it is.
+
+Labels are never shortened. Where they do not fit they are turned, then made smaller, and at last
+the figure is made wider.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import cos, radians, sin
+from typing import Any
+
+from attnflow.figures.style import font_family, import_matplotlib
+from attnflow.words import STARTS
+
+POINT = 1 / 72  # inches
+LINE = 1.2  # height of a line of text, in sizes of its font
+SMALLEST = 4.0  # points: no label is made smaller than this
+
+
+def label(token: str) -> str:
+    r"""A token as it is written in figures.
+
+    Marks of a word's start are left out, as most tokens have them; those of its continuation stay.
+    What cannot be seen, or would change how the text around it is read, is written in hexadecimal.
+
+    >>> label("\u0120key"), label("##s"), label("\u0120"), label("a\x00b\u202e")
+    ('key', '##s', '\u2423', 'a\\x00b\\u202e')
+    """
+    for mark in STARTS:
+        token = token.removeprefix(mark)
+    written = "".join(_visible(letter) for letter in token)
+    return written if written.strip() else "\N{OPEN BOX}" * max(len(written), 1)
+
+
+def _visible(letter: str) -> str:
+    if letter == "\n":
+        return "\\n"
+    hidden = unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    if not hidden or letter in "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}":
+        return letter
+    code = ord(letter)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+@cache
+def _ruler() -> Any:
+    """A renderer to measure with; fine enough that rounding to its pixels does not matter."""
+    agg = import_matplotlib("matplotlib.backends.backend_agg")
+    return agg.RendererAgg(8, 8, 576)
+
+
+@cache
+def text_width(text: str, size: float) -> float:
+    """The width in inches of a line of text at a size in points."""
+    import warnings
+
+    manager = import_matplotlib("matplotlib.font_manager")
+    font = manager.FontProperties(family=font_family(), size=size)
+    with warnings.catch_warnings():  # of letters that no font has, which are drawn as boxes
+        warnings.simplefilter("ignore", UserWarning)
+        width, _, _ = _ruler().get_text_width_height_descent(text, font, ismath=False)
+    return float(width) / 576
+
+
+def widest(texts: Iterable[str], size: float) -> float:
+    """The width in inches of the widest of several texts."""
+    return max((text_width(text, size) for text in texts), default=0.0)
+
+
+def line_height(size: float) -> float:
+    """The height in inches that a line of text needs at a size in points."""
+    return LINE * size * POINT
+
+
+def wrap(text: str, size: float, width: float) -> list[str]:
+    """Break a text into lines of at most this width; a word that is wider is a line of its own."""
+    lines: list[str] = []
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and text_width(longer, size) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines or [""]
+
+
+@dataclass(frozen=True)
+class Slanted:
+    """Labels below the columns of a map: their size in points, angle in degrees, and extent.
+
+    height: inches below the map. left: inches that the first ones stick out on the left of it.
+    cell: the width of a column that they need, in inches.
+    """
+
+    size: float
+    angle: int
+    height: float
+    left: float
+    cell: float
+
+
+def fit_below(texts: Sequence[str], cell: float, size: float) -> Slanted:
+    """Find how to write labels under columns `cell` inches wide: level, slanted or upright.
+
+    The size is the largest up to the one asked for at which lines do not touch. If even the
+    smallest is too large for such columns, `cell` of the result says how wide they have to be.
+    """
+    longest = widest(texts, size)
+    if longest + 0.6 * size * POINT <= cell:
+        return Slanted(size, 0, line_height(size), 0.0, cell)
+    slope = radians(45)
+    if line_height(size) <= cell * sin(slope):
+        left = max(
+            text_width(text, size) * cos(slope) - (i + 0.5) * cell for i, text in enumerate(texts)
+        )
+        height = longest * sin(slope) + line_height(size) * cos(slope)
+        return Slanted(size, 45, height, max(left, 0.0), cell)
+    smaller = max(min(size, cell / (LINE * POINT)), SMALLEST)
+    cell = max(cell, line_height(smaller))
+    return Slanted(smaller, 90, widest(texts, smaller), 0.0, cell)

@@ -1,0 +1,208 @@
+"""Maps laid out in rows: which go beside each other, how large, and what is written around them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from attnflow.figures.canvas import Sheet, label_ticks
+from attnflow.figures.gather import Numbers
+from attnflow.figures.labels import (
+    Slanted,
+    fit_below,
+    label,
+    line_height,
+    text_width,
+    widest,
+    wrap,
+)
+from attnflow.figures.legend import scale_text
+from attnflow.figures.style import colour_map
+
+SIZE = 7.0  # points
+GAP = 0.12  # inches between panels
+EDGE = 0.06  # inches to the edge of the figure
+CELL_HEIGHT = 0.15
+TALLEST = 3.6
+NARROWEST = 0.85  # inches: panels narrower than this go below each other
+DENSE = 4000  # cells, from which on a map is drawn as pixels
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One map: values [layers, tokens], and what is written around it.
+
+    shades: [layers, tokens], from 0 to 1, how the values are drawn. top: the value of shade 1.
+    """
+
+    values: Numbers
+    shades: Numbers
+    tokens: tuple[str, ...]
+    layers: tuple[int, ...]
+    title: str
+    top: float
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """Panels beside each other.
+
+    heading: a line above them. labelled: whether their tokens are written below; they are not if
+    the next row has the same. own_scale: whether each panel tells the top of its scale.
+    """
+
+    panels: tuple[Panel, ...]
+    heading: str
+    labelled: bool
+    own_scale: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A row with its measures in inches; titles and heading are broken into lines."""
+
+    row: Row
+    heading: list[str]
+    titles: list[list[str]]
+    left: float
+    panel_width: float
+    panel_height: float
+    labels: Slanted
+
+    @property
+    def head(self) -> float:
+        """The height of what is above the panels."""
+        lines = len(self.heading) + max(map(len, self.titles))
+        return lines * line_height(SIZE) + (0.05 if self.heading else 0.0) + 0.04
+
+    @property
+    def height(self) -> float:
+        """The height of the row, with some room below it."""
+        below = self.labels.height + 0.14 if self.row.labelled else 0.06
+        return self.head + self.panel_height + below
+
+    @property
+    def width(self) -> float:
+        """The width of the row."""
+        n = len(self.row.panels)
+        return self.left + n * self.panel_width + (n - 1) * GAP + EDGE
+
+
+def arrange(
+    groups: Sequence[Sequence[Panel]], headings: Sequence[str], width: float, *, own_scale: bool
+) -> list[Row]:
+    """Put panels beside each other where they have room, and below each other where not.
+
+    groups: the panels of each example. If each has but one, these go beside each other.
+    """
+    if len(groups) > 1 and all(len(group) == 1 for group in groups):
+        panels = [
+            replace(group[0], title=headings[i] if headings else group[0].title)
+            for i, group in enumerate(groups)
+        ]
+        if _has_room(panels, width):
+            return [Row(tuple(panels), "", True, own_scale)]
+        return [Row((panel,), "", True, own_scale) for panel in panels]
+    rows = []
+    for i, group in enumerate(groups):
+        heading = headings[i] if headings else ""
+        if _has_room(group, width):
+            rows.append(Row(tuple(group), heading, True, own_scale))
+            continue
+        for j, panel in enumerate(group):
+            last = j == len(group) - 1 or group[j + 1].tokens != panel.tokens
+            rows.append(Row((panel,), heading if j == 0 else "", last, own_scale))
+    return rows
+
+
+def _has_room(panels: Sequence[Panel], width: float) -> bool:
+    """Whether panels beside each other are wide enough, and columns for letters of full size."""
+    across = (width - 0.35 - GAP * (len(panels) - 1)) / len(panels)
+    cells = max(len(panel.tokens) for panel in panels)
+    return across >= max(NARROWEST, min(cells * line_height(SIZE - 1), width))
+
+
+def fit(row: Row, width: float) -> Fitted:
+    """Measure a row for a figure of this width; it may turn out to need more."""
+    texts = [[label(token) for token in panel.tokens] for panel in row.panels]
+    numbers = widest([str(n) for panel in row.panels for n in panel.layers], SIZE)
+    left = EDGE + line_height(SIZE) + numbers + 0.07
+    n = len(row.panels)
+    for _ in range(2):  # labels may stick out on the left, which leaves less room
+        across = (width - left - EDGE - GAP * (n - 1)) / n
+        found = [fit_below(one, across / len(one), SIZE) for one in texts]
+        labels = max(found, key=lambda one: (one.angle, -one.size, one.height))
+        left = max(left, labels.left + EDGE) if row.labelled else left
+    across = max(across, *(labels.cell * len(one) for one in texts if labels.angle == 90), 0.0)
+    layers = max(len(panel.layers) for panel in row.panels)
+    height = min(max(CELL_HEIGHT * layers, 0.3), TALLEST)
+    room = across - (text_width("most 0.000", SIZE - 1) if row.own_scale else 0.0)
+    return Fitted(
+        row=row,
+        heading=wrap(row.heading, SIZE, width - 2 * EDGE) if row.heading else [],
+        titles=[wrap(panel.title, SIZE, room) for panel in row.panels],
+        left=left,
+        panel_width=across,
+        panel_height=height,
+        labels=replace(labels, height=max(one.height for one in found)),
+    )
+
+
+def draw_row(sheet: Sheet, top: float, fitted: Fitted) -> None:
+    """Draw a row of panels whose upper edge is at a place in inches."""
+    row, line = fitted.row, line_height(SIZE)
+    for i, text in enumerate(fitted.heading):
+        sheet.write(EDGE, top + i * line, text, SIZE, fontweight="bold")
+    below = top + fitted.head
+    for i, panel in enumerate(row.panels):
+        left = fitted.left + i * (fitted.panel_width + GAP)
+        for j, text in enumerate(reversed(fitted.titles[i])):
+            sheet.write(left, below - 0.04 - j * line, text, SIZE, va="bottom")
+        if row.own_scale:
+            sheet.write(
+                left + fitted.panel_width,
+                below - 0.04,
+                f"most {scale_text(panel.top)}",
+                SIZE - 1,
+                va="bottom",
+                ha="right",
+                color=sheet.theme.faint,
+            )
+        _draw_panel(sheet, (left, below), panel, fitted, numbered=i == 0)
+    sheet.write(
+        EDGE,
+        below + fitted.panel_height / 2,
+        "layer",
+        SIZE,
+        rotation=90,
+        va="center",
+        color=sheet.theme.faint,
+    )
+
+
+def _draw_panel(
+    sheet: Sheet, place: tuple[float, float], panel: Panel, fitted: Fitted, *, numbered: bool
+) -> None:
+    axes = sheet.axes(*place, fitted.panel_width, fitted.panel_height)
+    n_layers, n_tokens = panel.values.shape
+    dense = panel.values.size > DENSE
+    mesh = axes.pcolormesh(
+        panel.shades,
+        cmap=colour_map(sheet.theme),
+        vmin=0.0,
+        vmax=1.0,
+        edgecolors="face" if dense else sheet.theme.ground,
+        linewidth=0.0 if dense else 0.4,
+        rasterized=dense,
+    )
+    mesh.set_gid(f"map {panel.title}")
+    if numbered:
+        every = max(1, round(line_height(SIZE) * n_layers / fitted.panel_height + 0.3))
+        shown = [i for i in range(n_layers) if (n_layers - 1 - i) % every == 0]
+        numbers = [str(panel.layers[i]) for i in shown]
+        label_ticks(axes, "y", [i + 0.5 for i in shown], numbers, SIZE)
+    if fitted.row.labelled:
+        angle = fitted.labels.angle
+        options = {"rotation": angle, "rotation_mode": "anchor"} if angle == 45 else {}
+        options |= {"ha": "right", "va": "top"} if angle == 45 else {"rotation": angle}
+        texts = [label(token) for token in panel.tokens]
+        places = [i + 0.5 for i in range(n_tokens)]
+        label_ticks(axes, "x", places, texts, fitted.labels.size, **options)

@@ -77,7 +77,9 @@ class Guard:
         headers = dict(scope["headers"])
         origin = headers.get(b"origin", b"").decode("latin-1")
         site = headers.get(b"sec-fetch-site", b"none").decode("latin-1")
-        foreign = bool(origin) and urlsplit(origin).netloc.lower() != host.lower()
+        # Only the scheme may differ, as it does behind a server that adds encryption.
+        ours = (f"http://{host}".lower(), f"https://{host}".lower())
+        foreign = bool(origin) and origin.lower() not in ours
         # Following a link to the page itself is fine.
         if foreign or (site not in ("same-origin", "none") and scope["path"] != "/"):
             raise RequestError(

@@ -14,7 +14,7 @@ from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from attnflow.errors import AttnflowError, InputError
 from attnflow.graph import AttentionGraph
@@ -35,6 +35,13 @@ class ModelInfo:
     task: str
     tokens: int | None
     example: str
+
+
+class Task(Protocol):
+    """Something to compute. It travels to the worker, and its result back."""
+
+    def run(self, models: Sequence[Any], limits: Limits, report: Report, /) -> Any:
+        """Compute it. models: those of the worker."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +104,6 @@ class FlowTask:
 
         result = flow(self.graph, layers=self.layer, positions=self.position)
         return result.to_numpy()[0, 0]
-
-
-Task: TypeAlias = ExplainTask | ReadTask | FlowTask
 
 
 def work(connection: Connection, names: Sequence[str], limits: Limits) -> None:

@@ -20,6 +20,7 @@ export class Controls {
   readonly tabs: HTMLElement;
   readonly element: HTMLElement;
   readonly searchBox: HTMLInputElement;
+  private options: HTMLDetailsElement | null = null;
   private readonly count: HTMLElement;
   private readonly setters: Setter[] = [];
   private readonly events: ControlEvents;
@@ -35,6 +36,7 @@ export class Controls {
     const meaning = make("p", { class: "meaning", testid: "explanation" });
     const hint = make("p", { class: "hint", testid: "hint" });
     this.setters.push((state) => {
+      meaning.hidden = state.view === "heads";
       setText(meaning, METHOD_MEANING[state.method]);
       setText(hint, VIEW_HINTS[state.view]);
     });
@@ -54,6 +56,11 @@ export class Controls {
       this.makeExamples(),
       this.makeOptions(),
     );
+  }
+
+  /** Options are folded away on narrow screens only. */
+  fit(wide: boolean): void {
+    if (wide && this.options) this.options.open = true;
   }
 
   update(state: State, found: number): void {
@@ -96,18 +103,16 @@ export class Controls {
     inputs.forEach((input, i) =>
       input.addEventListener("change", () => this.events.change({ method: METHODS[i] })),
     );
-    this.setters.push((state) =>
-      inputs.forEach((input, i) => (input.checked = METHODS[i] === state.method)),
-    );
+    const field = make("fieldset", { class: "field" }, make("legend", {}, "Method"));
+    this.setters.push((state) => {
+      inputs.forEach((input, i) => (input.checked = METHODS[i] === state.method));
+      field.hidden = state.view === "heads"; // heads have their own choice
+    });
     const labels = inputs.map((input, i) =>
       make("label", {}, input, make("span", {}, METHOD_NAMES[METHODS[i]])),
     );
-    return make(
-      "fieldset",
-      { class: "field" },
-      make("legend", {}, "Method"),
-      make("div", { class: "segments" }, ...labels),
-    );
+    field.append(make("div", { class: "segments" }, ...labels));
+    return field;
   }
 
   private makeLayer(): HTMLElement {
@@ -171,11 +176,31 @@ export class Controls {
         this.toggle("Whole words", "words", (words) => ({ words }), (s) => s.words),
         this.toggle("Scores sum to 1", "normalise", (on) => ({ normalise: on ? "rows" : "none" }), (s) => s.normalise === "rows"),
         this.toggle("One colour scale", "scale", (on) => ({ scale: on ? "shared" : "own" }), (s) => s.scale === "shared"),
+        this.headChoice(),
         this.toggle("Heads down to the input", "heads-of", (on) => ({ headsOf: on ? "rollout" : "attention" }), (s) => s.headsOf === "rollout", (s) => s.view === "heads"),
       ),
     );
-    details.open = true;
+    this.options = details;
     return details;
+  }
+
+  /** Which head is enlarged. */
+  private headChoice(): HTMLElement | null {
+    const heads = Math.max(...this.header.examples.map((example) => example.n_heads));
+    if (!heads) return null;
+    const select = make("select", { testid: "head" }, make("option", { value: "" }, "all"));
+    for (let head = 1; head <= heads; head++) {
+      select.append(make("option", { value: head }, String(head)));
+    }
+    select.addEventListener("change", () =>
+      this.events.change({ head: select.value ? Number(select.value) : null }),
+    );
+    const field = make("label", { class: "toggle" }, "Head", select);
+    this.setters.push((state) => {
+      select.value = state.head === null ? "" : String(state.head);
+      field.hidden = state.view !== "heads";
+    });
+    return field;
   }
 
   private toggle(

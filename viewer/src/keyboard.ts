@@ -60,6 +60,10 @@ function move(event: KeyboardEvent, reading: Reading, events: KeyEvents): boolea
     case "ArrowLeft":
     case "ArrowRight": {
       const step = event.key === forwards ? 1 : -1;
+      if (event.shiftKey && state.view === "heads") {
+        events.change({ head: stepHead(reading, event.key === "ArrowRight" ? 1 : -1) });
+        return true;
+      }
       events.change(event.shiftKey ? { token: stepToken(reading, step) } : { position: stepItem(reading, step) });
       return true;
     }
@@ -84,6 +88,12 @@ function move(event: KeyboardEvent, reading: Reading, events: KeyEvents): boolea
 
 const tokenOf = (reading: Reading, item: number | undefined): number =>
   item === undefined ? reading.position : reading.items.groups[item][0];
+
+function stepHead(reading: Reading, step: number): number {
+  const heads = reading.example.n_heads;
+  const from = reading.state.head ?? (step > 0 ? 0 : heads + 1);
+  return Math.min(heads, Math.max(1, from + step));
+}
 
 /** The next shown item after one, in either direction; stops at the ends. */
 function next(reading: Reading, item: number, step: number): number {

@@ -66,6 +66,11 @@ export function mapScene(reading: Reading, width: number, shared: number): Scene
       weight: 650,
       fill: current ? theme.accent : theme.ink,
     });
+    painter.text(`0 to ${digits(most)}`, axis.left + axis.width, top - 11, {
+      size: 11,
+      align: "right",
+      fill: theme.quiet,
+    });
     painter.cells(axis.left, top, axis.width, body, {
       columns: axis.columns.length,
       rows: layers,

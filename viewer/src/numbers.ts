@@ -61,6 +61,17 @@ export class Numbers {
     this.changed();
   }
 
+  /** Draw again: something outside the numbers has arrived. */
+  refresh(): void {
+    this.changed();
+  }
+
+  /** Say what went wrong. */
+  fail(sentence: string): void {
+    this.error = sentence;
+    setTimeout(() => this.changed(), 0);
+  }
+
   destroy(): void {
     this.queue.clear();
   }

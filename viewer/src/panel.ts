@@ -108,6 +108,7 @@ export class Panel {
     this.scene = asText ? null : makeScene(reading, this.room, most);
     if (this.scene) this.stage.show(this.scene, `${lookingFrom(reading)}. Arrow keys move.`);
     else {
+      this.text.element.classList.toggle("short", reading.labels.length <= 30);
       this.text.element.classList.toggle("long", reading.labels.length > 90);
       this.text.show(reading, most);
     }

@@ -37,8 +37,9 @@ export const VIEW_HINTS: Record<ViewName, string> = {
 
 export const KEYS: [string, string][] = [
   ["← →", "the position one looks from"],
-  ["↑ ↓", "the layer"],
-  ["Shift ← →", "the token at the end of the flow"],
+  ["↑ ↓", "the layer; in the image view, the patch above or below"],
+  ["Page ↑ ↓", "the layer, in every view"],
+  ["Shift ← →", "the token at the end of the flow; in the heads view, the head"],
   ["Home End", "the first or the last position"],
   ["Esc", "give up the chosen token or head"],
   ["1 – 5", "text, flow graph, map, heads, image"],

@@ -33,7 +33,8 @@ export class Ranking {
 
   show(reading: Reading): void {
     const { row, columns, labels, kept, items, state } = reading;
-    setText(this.title, lookingFrom(reading));
+    const merged = state.view === "heads" ? "All heads merged: " : "";
+    setText(this.title, merged + lookingFrom(reading));
     const shown = row
       ? rank(row, columns)
           .filter((item) => kept[item])

@@ -26,7 +26,8 @@ export interface Scene {
   cut?: CutEdge[];
   /** The value that has the darkest colour, if the drawing has one scale. */
   most?: number;
-  paint(painter: Painter): void;
+  /** sight: the part that is on screen, for scenes that can leave out the rest. */
+  paint(painter: Painter, sight?: { from: number; to: number }): void;
   hit(x: number, y: number): Target | null;
   paintHover(painter: Painter, target: Target): void;
 }

@@ -70,7 +70,7 @@ export class Stage {
     }
   }
 
-  /** Bring a point of the scene into sight. */
+  /** Clear a canvas and fit it to the stage, the scene scrolled. */
   private prepare(canvas: HTMLCanvasElement): CanvasRenderingContext2D | null {
     const ratio = Math.min(globalThis.devicePixelRatio || 1, 3);
     const width = Math.min(this.element.clientWidth, Math.ceil(this.scene?.width ?? 0)) || 1;
@@ -91,7 +91,9 @@ export class Stage {
 
   private draw(): void {
     const context = this.prepare(this.canvas);
-    if (context && this.scene) this.scene.paint(new CanvasPainter(context));
+    const from = this.element.scrollLeft;
+    const sight = { from, to: from + this.element.clientWidth };
+    if (context && this.scene) this.scene.paint(new CanvasPainter(context), sight);
   }
 
   private paintOverlay(): void {

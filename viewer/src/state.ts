@@ -48,7 +48,7 @@ export function initialState(header: Header): State {
     scale: "own",
     head: null,
     headsOf: "attention",
-    opacity: 0.75,
+    opacity: 0.6,
     search: "",
   };
 }

@@ -25,6 +25,8 @@ export const CSS = `
   font: 15px/1.5 ${FONT}; padding: 20px 24px 24px; border-radius: 10px; text-align: start;
 }
 .app :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+select { border: 1px solid var(--faint); background: var(--raised); border-radius: 6px;
+  padding: 1px 4px; }
 button, input, select { font: inherit; color: inherit; }
 button { cursor: pointer; }
 .top { display: flex; flex-wrap: wrap; align-items: baseline; gap: 4px 20px; }
@@ -42,7 +44,7 @@ button { cursor: pointer; }
 .tabs button[aria-selected="true"] { color: var(--ink); font-weight: 600;
   border-bottom-color: var(--accent); }
 .tabs button:focus-visible { outline-offset: -2px; }
-.hint { color: var(--quiet); margin: 14px 0 14px; max-width: 75ch; }
+.hint { margin: 14px 0; max-width: 120ch; }
 .main-row, .option-row { display: flex; flex-wrap: wrap; gap: 14px 32px; align-items: end; }
 .field { border: 0; padding: 0; margin: 0; display: flex; flex-direction: column; gap: 5px;
   font-size: 13px; color: var(--quiet); min-width: 0; }
@@ -66,7 +68,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .count { font-size: 13px; color: var(--quiet); padding-bottom: 6px; min-width: 56px; }
 .toggle { display: inline-flex; gap: 7px; align-items: center; font-size: 14px; cursor: pointer;
   padding-bottom: 3px; }
-.meaning { margin: 10px 0 0; max-width: 75ch; font-size: 14px; color: var(--quiet); }
+.meaning { margin: 10px 0 0; max-width: 120ch; font-size: 14px; color: var(--quiet); }
 .examples { flex-direction: row; flex-wrap: wrap; margin-top: 14px; }
 .pill { border: 1px solid var(--faint); background: none; border-radius: 20px; padding: 3px 14px;
   font-size: 13px; max-width: 100%; overflow-wrap: anywhere; }
@@ -85,6 +87,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .overlay { position: absolute; inset: 0; pointer-events: none; }
 .sentence { font-size: 20px; line-height: 2; border-radius: 6px; padding: 2px; outline-offset: 4px;
   overflow-wrap: anywhere; }
+.sentence.short { font-size: 26px; line-height: 1.9; }
 .sentence.long { font-size: 16px; line-height: 1.9; max-height: 520px; overflow-y: auto; }
 .chip { unicode-bidi: isolate; display: inline-block; max-width: 100%; padding: 0 7px;
   line-height: 1.55; border-radius: 6px; cursor: pointer; margin: 0 1px; white-space: pre-wrap; }
@@ -104,7 +107,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
   border-radius: 4px; }
 .ranking button:hover { background: var(--raised); }
 .ranking button.goal { box-shadow: inset 3px 0 var(--bottleneck); }
-.ranking bdi, .outcomes bdi { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.ranking bdi, .outcomes bdi { text-align: left; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .track { height: 8px; border-radius: 4px; background: var(--raised); overflow: hidden; }
 .track i { display: block; height: 100%; background: var(--bar); border-radius: 4px; }
 .number { font-variant-numeric: tabular-nums; text-align: end; color: var(--quiet); font-size: 13px; }
@@ -114,7 +117,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .outcomes { list-style: none; padding: 0; margin: 0; font-size: 14px; }
 .outcomes li { display: grid; grid-template-columns: minmax(0, 9ch) 1fr 6ch; gap: 10px;
   align-items: center; padding: 2px 4px; }
-.note { font-size: 14px; margin: 0 0 12px; max-width: 75ch; }
+.note { font-size: 14px; margin: 0 0 14px; max-width: 110ch; }
 .note .bottleneck { color: var(--bottleneck); font-weight: 650; }
 .status { color: var(--quiet); font-size: 13px; min-height: 20px; margin: 8px 0 0; }
 .error { border-inline-start: 3px solid var(--bottleneck); background: var(--raised); padding: 10px 14px;
@@ -149,7 +152,9 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
 @container (min-width: 860px) {
   .panels.two { grid-template-columns: repeat(2, minmax(0, 1fr)); }
 }
-@container (min-width: 760px) {
+@container (min-width: 712px) {
+  .options summary { display: none; }
+  .options { margin-top: 8px; }
   .panel-grid { grid-template-columns: minmax(0, 1fr) 240px; }
 }
 @container (max-width: 480px) {
@@ -158,7 +163,7 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
   .segments label { flex: 1 1 auto; text-align: center; }
   .segments span { padding: 5px 8px; font-size: 13px; }
   .main-row > *, .option-row > .field { flex: 1 1 100%; }
-  .sentence { font-size: 18px; }
+  .sentence, .sentence.short { font-size: 19px; }
   .searching input { width: 100%; }
   .searching .field { flex: 1; }
 }

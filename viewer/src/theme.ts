@@ -79,3 +79,8 @@ export const DARK: Theme = {
 /** A share from 0 to 1 as an index into a ramp. */
 export const shade = (share: number): number =>
   share > 0 ? Math.min(255, Math.max(0, Math.round(share * 255))) : 0;
+
+/** For patches over an image: from dark to bright, told apart on any picture and without hue. */
+export const HEAT: Ramp = makeRamp([
+  "#03051a", "#33125c", "#7a1f7d", "#c33c69", "#f4784e", "#fdc06d", "#fcf7c5",
+]);

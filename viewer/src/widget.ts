@@ -233,6 +233,7 @@ class Widget implements Viewer {
     panels.forEach((panel, i) => panel.show(readings[i], shared, this.header.examples.length > 1));
     for (const panel of panels) panel.numbers.endAsking();
     const current = readings.find((one) => one.numbers.index === this.state.example) ?? readings[0];
+    this.controls.fit(this.width >= 760);
     this.controls.update(this.state, current.found.size);
     clearTimeout(this.telling);
     this.telling = setTimeout(() => this.tell(), 120) as unknown as number;

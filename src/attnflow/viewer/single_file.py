@@ -13,6 +13,7 @@ from attnflow.explanation import Explanation, Progress
 from attnflow.viewer.assets import MODULE, inline_module, read_asset
 from attnflow.viewer.payload import Payload, make_payload
 from attnflow.viewer.picture import draw_picture
+from attnflow.viewer.visible import visible
 
 # The page may run its own script, known by its hash, and nothing else; it can reach no network.
 POLICY = (
@@ -88,7 +89,7 @@ def build_page(payload: Payload) -> str:
     )
     parts = {
         "POLICY": escape(POLICY.format(hashed)),
-        "TITLE": escape(_plain(payload.title)),
+        "TITLE": escape(visible(payload.title)),
         "STYLE": read_asset("single-file.css"),
         "PICTURE": draw_picture(payload.examples[0]),
         "HEADER": escape_json(payload.header_json()),
@@ -109,8 +110,3 @@ def escape_json(text: str) -> str:
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def _plain(text: str) -> str:
-    """Text without what HTML and UTF-8 cannot hold: null bytes and half surrogate pairs."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -34,8 +34,8 @@ def score(example: Example, settings: Settings = SETTINGS) -> Result:
         positions=(0,),
         layers=(1, 2),
         prediction=Outcome("class", "singular", 0, float(seed[0]) / 255),
-        scores={name: values for name in settings.methods},
-        importance={name: importance for name in settings.importance},
+        scores=dict.fromkeys(settings.methods, values),
+        importance=dict.fromkeys(settings.importance, importance),
     )
 
 

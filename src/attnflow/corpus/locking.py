@@ -37,12 +37,12 @@ def locked(locks: Path, shards: range) -> Iterator[None]:
         file = path.open("a+b")
         _flock(file, wait=False)
         _name_holder(file)
-    try:
-        yield
-    finally:
-        with guarded(locks):
-            path.unlink(missing_ok=True)
-            file.close()
+    with file:
+        try:
+            yield
+        finally:
+            with guarded(locks):
+                path.unlink(missing_ok=True)
 
 
 def _remove_dead(path: Path, shards: range) -> None:

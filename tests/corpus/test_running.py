@@ -1,0 +1,382 @@
+"""Runs that stop anywhere and go on, with a stand-in for the model; and what is refused."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from attnflow.corpus import writing
+from attnflow.corpus.checking import check, drop_damaged
+from attnflow.corpus.folder import Folder
+from attnflow.corpus.identity import versions
+from attnflow.corpus.manifest import read_manifest, write_manifest
+from attnflow.corpus.running import work
+from attnflow.corpus.settings import Settings
+from attnflow.errors import AttnflowError, FileError, InputError
+from tests.corpus.faking import SETTINGS, contents, engine, job, run
+from tests.refusal import refusal
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_bytes(b"the key\n\nto the\nbad \xff\nlast one\n" + b"long " * 30 + b"\nend")
+    return path
+
+
+@pytest.fixture
+def expected(texts, tmp_path):
+    run(texts, tmp_path / "undisturbed")
+    return contents(tmp_path / "undisturbed")
+
+
+def test_a_run_writes_shards_errors_journal_and_manifest(texts, tmp_path):
+    summary = run(texts, tmp_path / "out")
+    assert (summary.rows, summary.refused, summary.shards) == (7, 3, 3)
+    assert summary.complete
+    assert not summary.interrupted
+    # One word and [CLS] make 2 tokens; 3, 3, 3 and 2 tokens, 2 layers, one position.
+    assert summary.new_pairs == 2 * (3 + 3 + 3 + 2)
+    names = sorted(contents(tmp_path / "out"))
+    assert names == [
+        "errors/part-000000.jsonl",
+        "errors/part-000001.jsonl",
+        "journal/end.json",
+        *(f"journal/part-00000{i}.json" for i in range(3)),
+        "manifest.json",
+        *(f"shards/part-00000{i}.parquet" for i in range(3)),
+    ]
+    errors = [
+        json.loads(line)
+        for i in range(2)
+        for line in (tmp_path / f"out/errors/part-00000{i}.jsonl").read_text().splitlines()
+    ]
+    assert [(e["index"], e["line"], e["why"]) for e in errors] == [
+        (1, 2, "empty"),
+        (3, 4, "encoding"),
+        (5, 6, "too_long"),
+    ]
+    assert errors[2]["text"] == ("long " * 40)[:150]
+
+
+def test_a_finished_run_does_nothing_again(texts, tmp_path):
+    run(texts, tmp_path / "out")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")}
+
+    def unused(_settings, shards, _report):
+        assert list(shards) == []
+        yield from ()
+
+    summary = work(job(texts, tmp_path / "out"), unused)
+    assert summary.complete
+    assert (summary.rows, summary.new_rows) == (7, 0)
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*.*")} == before
+
+
+class CrashError(BaseException):
+    """Nothing catches it."""
+
+
+def crash_at(monkeypatch, step):
+    """Crash at the n-th operation on files; returns a function that tells how many there were."""
+    count = 0
+
+    def crashing(operation, every=1):
+        calls = 0
+
+        def wrapped(*arguments, **options):
+            nonlocal count, calls
+            count += calls % every == 0
+            calls += 1
+            if count == step:
+                raise CrashError
+            return operation(*arguments, **options)
+
+        return wrapped
+
+    monkeypatch.setattr(writing._Hashed, "write", crashing(writing._Hashed.write, 20))
+    monkeypatch.setattr(os, "fsync", crashing(os.fsync))
+    monkeypatch.setattr(Path, "replace", crashing(Path.replace))
+    monkeypatch.setattr(Path, "open", crashing(Path.open))
+    monkeypatch.setattr(Path, "mkdir", crashing(Path.mkdir))
+    return lambda: count
+
+
+def test_a_crash_at_any_operation_on_files_loses_nothing(tmp_path, monkeypatch):
+    texts = tmp_path / "short.txt"
+    texts.write_bytes(b"the key\n\nto the\nlast")
+    run(texts, tmp_path / "undisturbed")
+    expected = contents(tmp_path / "undisturbed")
+    with monkeypatch.context() as patch:
+        steps = crash_at(patch, None)
+        run(texts, tmp_path / "counted")
+    assert steps() > 50
+    for step in range(1, steps() + 1):
+        out = tmp_path / f"out-{step}"
+        with monkeypatch.context() as patch:
+            crash_at(patch, step)
+            with pytest.raises(CrashError):
+                run(texts, out)
+        if (out / "manifest.json").exists():
+            assert not check(out).damaged
+        assert run(texts, out).complete
+        assert contents(out) == expected, f"crashed at step {step}"
+
+
+def test_fifty_kills_at_random_moments_lose_nothing(tmp_path):
+    if not hasattr(os, "fork"):
+        pytest.skip("needs fork")
+    command = [sys.executable, "-m", "tests.corpus.killing", str(tmp_path), "60", "20"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[0]) >= 50
+
+
+def full_disk(monkeypatch, after):
+    """A disk that takes so many bytes and no more."""
+    left = [after]
+    write = writing._Hashed.write
+
+    def limited(self, data):
+        left[0] -= len(data)
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(self, data)
+
+    monkeypatch.setattr(writing._Hashed, "write", limited)
+
+
+@pytest.mark.parametrize("room", [0, 500, 2000, 8000, 12000])
+def test_a_full_disk_is_said_and_the_run_goes_on_later(
+    texts, tmp_path, expected, monkeypatch, room
+):
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        full_disk(patch, room)
+        with refusal(AttnflowError, "the disk is full", "are kept", "run the same command again"):
+            run(texts, out)
+    assert not list(out.rglob(".*.tmp"))
+    assert run(texts, out).complete
+    assert contents(out) == expected
+
+
+def test_a_real_full_disk(texts, tmp_path, expected):
+    """A file system of 64 KiB, where this may be mounted."""
+    out = tmp_path / "small"
+    out.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(out)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    except OSError:
+        mounted = False
+    if not mounted:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        ballast = out / "ballast"
+        (out / "manifest.json").touch()  # so that the folder may hold something else
+        (out / "manifest.json").unlink()
+        run_folder = out / "corpus"
+        ballast.write_bytes(b"x" * 40_000)
+        with refusal(AttnflowError, "the disk is full"):
+            run(texts, run_folder)
+        ballast.unlink()
+        assert run(texts, run_folder).complete
+        assert contents(run_folder) == expected
+    finally:
+        subprocess.run(["umount", str(out)], check=True)
+
+
+def test_ranges_of_shards_together_are_the_whole(texts, tmp_path, expected):
+    out = tmp_path / "out"
+    last = run(texts, out, shards=range(2, 10))
+    assert last.complete
+    assert last.rows == 1
+    assert check(out).missing == (0, 1)
+    run(texts, out, shards=range(1))
+    run(texts, out, shards=range(1, 2))
+    assert contents(out) == expected
+
+
+def test_asked_to_stop_it_finishes_the_shard_in_hand(texts, tmp_path, expected):
+    out = tmp_path / "out"
+    answers = iter([False, True])
+    summary = work(job(texts, out), engine, stop=lambda: next(answers))
+    assert summary.interrupted
+    assert not summary.complete
+    assert (summary.rows, summary.shards) == (3, 1)
+    assert run(texts, out).complete
+    assert contents(out) == expected
+
+
+def test_progress_counts_rows_of_earlier_runs(texts, tmp_path):
+    out = tmp_path / "out"
+    run(texts, out, shards=range(1))
+    seen = []
+    work(job(texts, out), engine, progress=seen.append)
+    assert [one.done for one in seen][-1] == 7
+    assert {one.total for one in seen} == {7}
+    assert seen[0].new == 1  # an example of the second shard
+    assert seen[-1].new == 4
+    assert seen[-1].refused == 3
+    assert seen[-1].left == 0
+
+
+def test_strict_stops_at_the_first_bad_row_and_keeps_what_is_finished(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_bytes(b"a\nb\nc\nd\n\xff\nf\n")
+    with refusal(AttnflowError, "texts.txt, line 5: 0xff at 0 is no UTF-8", "The run is strict"):
+        run(path, tmp_path / "out", strict=True)
+    assert [entry.shard for entry in Folder(tmp_path / "out").entries()] == [0]
+    path.write_bytes(b"a\nb\nc\nd\n" + b"w " * 30 + b"\nf\n")
+    with refusal(AttnflowError, "line 5: the text has 31 tokens."):
+        run(path, tmp_path / "other", strict=True)
+    assert [entry.shard for entry in Folder(tmp_path / "other").entries()] == [0]
+
+
+@pytest.mark.parametrize(
+    ("change", "wording"),
+    [
+        (
+            {"settings": Settings(methods=("raw",))},
+            'methods was ["rollout", "flow"] and is ["raw"]',
+        ),
+        ({"shard_size": 4}, "shard_size was 3 and is 4"),
+    ],
+)
+def test_other_settings_are_refused(texts, tmp_path, change, wording):
+    run(texts, tmp_path / "out")
+    with refusal(InputError, "was begun differently", wording, "name another folder with --out"):
+        run(texts, tmp_path / "out", **change)
+
+
+def test_another_input_is_refused(texts, tmp_path):
+    run(texts, tmp_path / "out")
+    texts.write_bytes(texts.read_bytes() + b" ")
+    with refusal(InputError, "the input was", "texts.txt (", "and is"):
+        run(texts, tmp_path / "out")
+
+
+def test_another_model_is_refused_and_the_file_named(texts, tmp_path):
+    from dataclasses import replace
+
+    run(texts, tmp_path / "out")
+    other = replace(job(texts, tmp_path / "out"), model={"model.safetensors": "1"})
+    with refusal(InputError, "the model has other files: model.safetensors"):
+        work(other, engine)
+
+
+def test_the_same_input_in_another_place_is_the_same(texts, tmp_path):
+    run(texts, tmp_path / "out", shards=range(1))
+    texts.rename(tmp_path / "moved.txt")
+    assert run(tmp_path / "moved.txt", tmp_path / "out").complete
+
+
+def test_other_versions_are_refused_unless_accepted(texts, tmp_path):
+    from dataclasses import replace
+
+    out = tmp_path / "out"
+    run(texts, out, shards=range(1))
+    path = out / "manifest.json"
+    manifest = read_manifest(path)
+    write_manifest(path, replace(manifest, versions=({**versions(), "numpy": "1.0"},)))
+    with refusal(InputError, "version of numpy was 1.0 and is 2.", "--accept-versions"):
+        run(texts, out)
+    assert run(texts, out, accept_versions=True).complete
+    assert [v["numpy"] for v in read_manifest(path).versions] == ["1.0", versions()["numpy"]]
+    run(texts, out)  # those of the last run
+
+
+def test_an_input_that_changes_while_it_is_read_is_refused(texts, tmp_path):
+    def meddling(settings, shards, report):
+        for results in engine(settings, shards, report):
+            yield results
+            texts.write_bytes(b"something else")
+
+    with refusal(FileError, "texts.txt changed while it was read"):
+        work(job(texts, tmp_path / "out"), meddling)
+    assert [entry.shard for entry in Folder(tmp_path / "out").entries()] == [0]
+
+
+def test_a_folder_with_other_things_in_it_is_refused(texts, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").touch()
+    with refusal(FileError, "holds chapter.tex and no manifest.json"):
+        run(texts, tmp_path / "thesis")
+
+
+def test_a_broken_manifest_is_refused(texts, tmp_path):
+    run(texts, tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").write_text('{"schema": 99}')
+    with refusal(FileError, "has the schema 99; expected 1"):
+        run(texts, tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").write_text("{")
+    with refusal(FileError, "manifest.json cannot be read"):
+        run(texts, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["shards/part-000001.parquet", "errors/part-000000.jsonl"])
+def test_a_damaged_file_is_found_and_computed_again(texts, tmp_path, expected, name):
+    out = tmp_path / "out"
+    run(texts, out)
+    damaged = bytearray((out / name).read_bytes())
+    damaged[len(damaged) // 2] ^= 1  # one bit
+    (out / name).write_bytes(damaged)
+    assert run(texts, out).new_rows == 0  # the size is right, and sums are not read each time
+    found = check(out)
+    assert not found.complete
+    [damage] = found.damaged
+    assert damage.path == out / name
+    assert damage.what.startswith("has the SHA-256 ")
+    assert drop_damaged(out, found) == [damage.shard]
+    assert run(texts, out).new_rows == 3
+    assert contents(out) == expected
+    assert check(out).complete
+
+
+def test_a_file_that_is_cut_or_missing_is_computed_again_without_asking(texts, tmp_path, expected):
+    out = tmp_path / "out"
+    run(texts, out)
+    (out / "shards/part-000000.parquet").unlink()
+    (out / "shards/part-000001.parquet").write_bytes(b"PAR1")
+    (out / "journal/part-000002.json").write_text("{")
+    whats = [damage.what for damage in check(out).damaged]
+    assert whats[0] == "is missing"
+    assert whats[1].startswith("has 4 bytes, ")
+    assert whats[2] == "cannot be read"
+    assert run(texts, out).new_rows == 7
+    assert contents(out) == expected
+
+
+def test_an_empty_input_is_a_complete_corpus(tmp_path):
+    (tmp_path / "empty.txt").touch()
+    summary = run(tmp_path / "empty.txt", tmp_path / "out")
+    assert summary.complete
+    assert (summary.rows, summary.shards) == (0, 0)
+    assert check(tmp_path / "out").complete
+
+
+def test_a_shard_of_bad_rows_only(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\n\n\n\n")
+    assert run(tmp_path / "a.txt", tmp_path / "out").refused == 4
+    assert check(tmp_path / "out").complete
+
+
+def test_engines_that_fail_leave_finished_shards(texts, tmp_path, expected):
+    def failing(settings, shards, report):
+        yield next(engine(settings, shards, report))
+        raise MemoryError
+
+    with suppress(MemoryError):
+        work(job(texts, tmp_path / "out"), failing)
+    assert [entry.shard for entry in Folder(tmp_path / "out").entries()] == [0]
+    work(job(texts, tmp_path / "out"), partial(engine, pause=0.0))
+    assert contents(tmp_path / "out") == expected
+    assert SETTINGS.methods == ("rollout", "flow")

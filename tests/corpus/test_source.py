@@ -1,0 +1,278 @@
+"""Reading inputs of every format, with rows that nobody would want in them."""
+
+import gzip
+import json
+import tracemalloc
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import Dataset
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnflow.corpus import lines, rows
+from attnflow.corpus.example import Example, Refused
+from attnflow.corpus.lines import split_lines
+from attnflow.corpus.source import open_source
+from attnflow.errors import FileError, InputError, SelectionError
+from tests.refusal import refusal
+
+
+def read(path, **options):
+    """What is read: the id and text of an example, or why a row is refused."""
+    found = list(open_source(path, **options).rows())
+    assert [row.index if isinstance(row, Example) else row.example.index for row in found] == list(
+        range(len(found))
+    )
+    return [(row.id, row.text) if isinstance(row, Example) else row.why for row in found]
+
+
+def write(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_text_is_one_example_a_line(tmp_path):
+    path = write(tmp_path / "a.txt", b"\xef\xbb\xbfthe key\r\n\n  \nto \xff it\ncaf\xc3\xa9 x")
+    assert read(path) == [("0", "the key"), "empty", "empty", "encoding", ("4", "café x")]
+    found = list(open_source(path).rows())
+    assert isinstance(found[3], Refused)
+    assert found[3].example.line == 4
+    assert found[3].reason == "0xff at 3 is no UTF-8; expected text in UTF-8."
+
+
+def test_lines_end_at_newlines_only(tmp_path):
+    # Other characters that str.splitlines would take for the end of a line.
+    path = write(tmp_path / "a.txt", "one\x0btwo\u2028three\x1efour\nlast\n")
+    assert read(path) == [("0", "one\x0btwo\u2028three\x1efour"), ("1", "last")]
+
+
+def test_gzip_gives_the_same_rows(tmp_path):
+    path = tmp_path / "a.txt.gz"
+    with gzip.open(path, "wb") as file:
+        file.write(b"the key\n\nlast")
+    assert read(path) == [("0", "the key"), "empty", ("2", "last")]
+    assert open_source(path).count == 3
+
+
+def test_a_broken_gzip_is_refused_before_anything_is_computed(tmp_path):
+    with gzip.open(tmp_path / "a.txt.gz", "wb") as file:
+        file.write(b"the key\n" * 5000)
+    whole = (tmp_path / "a.txt.gz").read_bytes()
+    path = write(tmp_path / "b.txt.gz", whole[:-20])
+    with refusal(FileError, "b.txt.gz cannot be unzipped", "expected a whole gzip file", "Get it"):
+        open_source(path)
+
+
+def test_a_line_of_any_length_takes_little_memory(tmp_path):
+    path = tmp_path / "a.txt"
+    with path.open("wb") as file:
+        file.write(b"first\n")
+        for _ in range(64):
+            file.write(b"x" * 2**20)
+        file.write(b"\nlast\n")
+    tracemalloc.start()
+    assert read(path) == [("0", "first"), "too_long", ("2", "last")]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * lines.MAX_BYTES  # of 64 MiB in one line
+
+
+@given(st.binary())
+def test_no_byte_is_lost_by_splitting(content):
+    from io import BytesIO
+
+    found = list(split_lines(BytesIO(b"x" + content)))
+    assert b"".join(line for line, _ in found) == b"x" + content
+    assert all(line.endswith(b"\n") for line, _ in found[:-1])
+    assert sum(line.count(b"\n") for line, _ in found) == content.count(b"\n")
+
+
+def test_csv_finds_the_column_and_keeps_quoted_newlines(tmp_path):
+    path = write(tmp_path / "a.csv", 'id,text\na,"one, ""two""\nthree"\nb,four\n')
+    assert read(path, id_column="id") == [("a", 'one, "two"\nthree'), ("b", "four")]
+    assert [row.line for row in open_source(path).rows()] == [2, 4]  # type: ignore[union-attr]
+
+
+def test_bad_records_of_csv_are_refused_one_by_one(tmp_path):
+    content = b'id,text\na,good\nb\n\nc,one,too many\nd,"bad" quote\ne,\ng,\xff\xfe\nf,last\n'
+    path = write(tmp_path / "a.csv", content)
+    assert read(path, id_column="id") == [
+        ("a", "good"),
+        "missing",
+        "empty",
+        "malformed",
+        "malformed",
+        "empty",
+        "encoding",
+        ("f", "last"),
+    ]
+    reasons = [row.reason for row in open_source(path).rows() if isinstance(row, Refused)]
+    assert reasons[2] == "the record has 3 cells; expected 2, as in the header."
+    assert reasons[3].startswith("line 6: ',' expected after '\"'")
+
+
+def test_a_quote_that_is_never_closed_swallows_no_more_than_a_text_may_have(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "MAX_CHARACTERS", 100)
+    path = write(tmp_path / "a.csv", 'text\ngood\n"open\n' + "swallowed\n" * 12 + "\nlast\n")
+    found = read(path)
+    assert found[:2] == [("0", "good"), "too_long"]
+    assert found[-1][1] == "last"
+    [long] = [row for row in open_source(path).rows() if getattr(row, "why", "") == "too_long"]
+    assert isinstance(long, Refused)
+    assert "a cell of lines 3 to 13 has more than 100 characters" in long.reason
+
+
+def test_tsv_knows_no_quotes(tmp_path):
+    path = write(tmp_path / "a.tsv", 'sentence\tlabel\n"to be\t1\nthe "key"\t0\n')
+    assert read(path) == [("0", '"to be'), ("1", 'the "key"')]
+
+
+def test_json_lines(tmp_path):
+    records = [
+        json.dumps({"id": 7, "text": "the key"}),
+        "{not json",
+        "",
+        json.dumps({"id": "x", "other": "?"}),
+        json.dumps({"text": None}),
+        json.dumps({"text": 3.5}),
+        json.dumps({"text": ["a"]}),
+        json.dumps("a bare string"),
+        '{"text": "half a pair \\ud800"}',
+        '{"text": "nested", "x": ' + "[" * 100_000 + "}",
+        '{"text": ' + "9" * 10_000 + "}",
+        json.dumps({"id": None, "text": "last"}),
+    ]
+    path = write(tmp_path / "a.jsonl", "\n".join(records))
+    assert read(path, id_column="id") == [
+        ("7", "the key"),
+        "malformed",
+        "empty",
+        "missing",
+        "missing",
+        "not_text",
+        "not_text",
+        ("7", "a bare string"),
+        "encoding",
+        "malformed",
+        "malformed",
+        ("11", "last"),
+    ]
+
+
+def test_parquet_with_null_and_bytes_that_are_no_text(tmp_path):
+    texts = pa.array([b"the key", None, b"\xff", b" ", b"last"], pa.binary())
+    table = pa.table({"n": pa.array([5, 6, 7, 8, None]), "text": texts})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
+    expected = [("5", "the key"), "missing", "encoding", "empty", ("4", "last")]
+    assert read(tmp_path / "a.parquet", id_column="n") == expected
+    # The same bytes in a column that claims to be text.
+    claimed = texts.view(pa.string())
+    pq.write_table(table.set_column(1, "text", claimed), tmp_path / "b.parquet")
+    assert read(tmp_path / "b.parquet", id_column="n") == expected
+    assert open_source(tmp_path / "b.parquet").count == 5
+    coded = pa.table({"text": pa.array(["a", "b", "a"]).dictionary_encode()})
+    pq.write_table(coded, tmp_path / "c.parquet")
+    assert read(tmp_path / "c.parquet") == [("0", "a"), ("1", "b"), ("2", "a")]
+
+
+def test_data_sets_of_hugging_face():
+    dataset = Dataset.from_dict({"sentence": ["the key", None, ""], "label": [1, 0, 1]})
+    expected = [("0", "the key"), "missing", "empty"]
+    assert read(dataset) == expected
+    assert read(dataset.to_iterable_dataset()) == expected
+    first, again = (open_source(dataset.to_iterable_dataset()).checksum for _ in range(2))
+    assert first == again
+    other = Dataset.from_dict({"sentence": ["the keys", None, ""]})
+    assert open_source(other).checksum != open_source(dataset).checksum
+    assert open_source(other.to_iterable_dataset()).checksum != first
+
+
+def test_a_data_set_by_its_address_is_streamed(tmp_path):
+    folder = tmp_path / "set"
+    folder.mkdir()
+    write(folder / "train.jsonl", '{"text": "the key"}\n{"text": "to"}\n')
+    write(folder / "test.jsonl", '{"text": "cabinets"}\n')
+    assert read(f"hf:{folder}:test") == [("0", "cabinets")]
+    source = open_source(f"hf:{folder}:train")
+    assert (source.name, source.count) == (f"hf:{folder}:train", 2)
+    with refusal(InputError, "has the splits", "expected one", f"Name it: hf:{folder}:"):
+        open_source(f"hf:{folder}")
+    with refusal(FileError, "cannot be loaded", "expected a data set on the hub"):
+        open_source(f"hf:{tmp_path / 'nothing'}:train")
+    with refusal(InputError, "expected hf:name, hf:name:split or hf:name:configuration:split"):
+        open_source("hf:")
+
+
+def test_lists_of_texts():
+    assert read(["the key", None, 3]) == [("0", "the key"), "missing", "not_text"]
+    assert open_source(["a", "bc"]).checksum != open_source(["ab", "c"]).checksum
+    assert open_source(["a"], input_id="mine").checksum == "mine"
+
+
+def test_what_can_be_read_only_once_is_refused():
+    with refusal(InputError, "the input is a generator", "cannot be resumed"):
+        open_source(text for text in ["a"])
+
+
+def test_the_checksum_is_of_the_content(tmp_path):
+    path = write(tmp_path / "a.txt", "one")
+    before = open_source(path)
+    times = path.stat()
+    write(path, "two")
+    import os
+
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # same size, same time
+    assert open_source(path).checksum != before.checksum
+    write(path, "three")
+    assert not before.unchanged()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "kind", "wording"),
+    [
+        ("a.doc", "x", {}, FileError, "ends in '.doc'; expected one of .txt, .text, .csv"),
+        ("a.txt", b"\xff\xfeh\x00i\x00", {}, FileError, "is text in UTF-16; expected UTF-8"),
+        ("a.csv", "", {}, FileError, "has no header (it is empty)"),
+        ("a.csv", "one,two\n1,2\n", {}, InputError, "the columns 'one', 'two'; expected one named"),
+        (
+            "a.csv",
+            "one,two\n1,2\n",
+            {"text_column": "twe"},
+            SelectionError,
+            "has no column 'twe'; expected one of 'one', 'two'. Did you mean 'two'?",
+        ),
+        (
+            "a.jsonl",
+            '{"body": "x", "n": 1}',
+            {"text_column": "text"},
+            SelectionError,
+            "has no column 'text'",
+        ),
+        ("a.parquet", "no parquet at all", {}, FileError, "expected a Parquet file"),
+        ("a.txt", "x", {"format": "excel"}, InputError, "format is 'excel'; expected text, csv"),
+    ],
+)
+def test_inputs_that_cannot_be_read(tmp_path, name, content, options, kind, wording):
+    path = write(tmp_path / name, content)
+    with refusal(kind, wording):
+        open_source(path, **options)
+
+
+def test_a_column_of_numbers_is_refused_at_once(tmp_path):
+    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "a.parquet")
+    with refusal(InputError, "the column 'text'", "holds int64; expected text"):
+        open_source(tmp_path / "a.parquet")
+
+
+def test_missing_files_and_folders(tmp_path):
+    with refusal(FileError, "is no file; expected a file with texts"):
+        open_source(tmp_path / "nothing.txt")
+    with refusal(FileError, "is a folder"):
+        open_source(tmp_path)
+
+
+def test_long_texts_are_refused(monkeypatch):
+    monkeypatch.setattr(rows, "MAX_CHARACTERS", 10)
+    assert read(["x" * 10, "x" * 11]) == [("0", "x" * 10), "too_long"]

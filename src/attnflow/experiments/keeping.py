@@ -23,6 +23,8 @@ from attnflow.models.loading import LoadedModel
 
 # What was measured of one text, by name; the last axis is that of tokens.
 Measured: TypeAlias = dict[str, NDArray[np.float64]]
+# From some texts and their right classes to what is measured of each.
+Compute: TypeAlias = Callable[[Sequence[EncodedText], Sequence[int]], Sequence[Measured]]
 
 CHUNK = 50  # texts
 FORMAT = 1  # to be raised when the same settings come to mean other numbers
@@ -41,7 +43,7 @@ def hash_model(loaded: LoadedModel) -> str:
 def measure_in_chunks(
     encoded: Sequence[EncodedText],
     labels: Sequence[int],
-    compute: Callable[[Sequence[EncodedText], Sequence[int]], Sequence[Measured]],
+    compute: Compute,
     *,
     key: Mapping[str, Any],
     cache: Path | None,
@@ -49,8 +51,7 @@ def measure_in_chunks(
 ) -> list[Measured]:
     """What `compute` gives for all texts, of which chunks that are in the cache are read.
 
-    labels: the right class of each text. compute: from some texts and their labels to what is
-    measured of each.
+    labels: the right class of each text.
     key: all that the numbers depend on besides the texts, as JSON can write it.
     progress: called with texts done and texts in all.
     """

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from attnflow.arrays import import_torch
-from attnflow.experiments.keeping import Measured, hash_model, measure_in_chunks
+from attnflow.experiments.keeping import Compute, Measured, hash_model, measure_in_chunks
 from attnflow.experiments.options import Options, Progress
 from attnflow.explaining import Edges
 from attnflow.graph import AttentionGraph
@@ -69,7 +69,7 @@ class Texts:
     ) -> list[Measured]:
         """Raw attention, rollout and flow, [layers, tokens] each, of every text."""
         how = how or Attending()
-        return self._measure(
+        return self.measure(
             lambda chunk, _: attend(self.loaded, chunk, how, self.options.threads),
             {"attention": asdict(how)},
             progress,
@@ -82,15 +82,16 @@ class Texts:
 
         embeddings: whether to add gradients for what the embedding module returns.
         """
-        return self._measure(
+        return self.measure(
             lambda chunk, labels: weigh_tokens(self.loaded, chunk, labels, embeddings=embeddings),
             {"importance": {"embeddings": embeddings}},
             progress,
         )
 
-    def _measure(
-        self, compute: Any, key: Mapping[str, Any], progress: Progress | None
+    def measure(
+        self, compute: Compute, key: Mapping[str, Any], progress: Progress | None
     ) -> list[Measured]:
+        """Whatever `compute` measures, chunk by chunk; see `measure_in_chunks`."""
         return measure_in_chunks(
             self.encoded,
             self.labels,
@@ -125,6 +126,16 @@ def attend(
     loaded: LoadedModel, encoded: Sequence[EncodedText], how: Attending, threads: int | None
 ) -> list[Measured]:
     """Raw attention, rollout and flow, [layers, tokens] each, of every text."""
+    return [
+        _attribute(graph, resolve_explained(loaded, one, None), how, threads)
+        for graph, one in zip(capture(loaded, encoded, how), encoded, strict=True)
+    ]
+
+
+def capture(
+    loaded: LoadedModel, encoded: Sequence[EncodedText], how: Attending
+) -> list[AttentionGraph]:
+    """The attention graph of every text."""
     from attnflow.models.capture import capture_graphs
 
     graphs: list[AttentionGraph] = []
@@ -138,10 +149,7 @@ def attend(
             residual_weight=how.residual_weight,
             edges=how.edges,
         )[0]
-    return [
-        _attribute(graph, resolve_explained(loaded, one, None), how, threads)
-        for graph, one in zip(graphs, encoded, strict=True)
-    ]
+    return graphs
 
 
 def _attribute(

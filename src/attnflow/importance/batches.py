@@ -25,6 +25,7 @@ Score: TypeAlias = Literal["logit", "probability"]
 Place: TypeAlias = Literal["words", "embeddings"]
 
 ROWS_AT_ONCE = 512  # texts in a batch
+LONGER = 1.25  # how much longer than the shortest the longest text of a batch may be
 
 
 def predict_classes(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> NDArray[np.float64]:
@@ -140,14 +141,18 @@ def _groups(
 ) -> Iterator[list[int]]:
     """Texts that run together, of like length, with at most ROWS_AT_ONCE rows unless it is one.
 
+    Padding costs as much as text, and a small batch little more for each text than a large one.
+
     sizes: how many rows each text needs.
     """
     group: list[int] = []
     for i in sorted(range(len(encoded)), key=lambda i: encoded[i].n_inputs):
-        full = sum(sizes[j] for j in group) + sizes[i] > ROWS_AT_ONCE
-        if group and (full or loaded.takes_one_at_a_time):
-            yield group
-            group = []
+        if group:
+            full = sum(sizes[j] for j in group) + sizes[i] > ROWS_AT_ONCE
+            longer = encoded[i].n_inputs > LONGER * encoded[group[0]].n_inputs + 1
+            if full or longer or loaded.takes_one_at_a_time:
+                yield group
+                group = []
         group.append(i)
     if group:
         yield group

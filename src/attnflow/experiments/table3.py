@@ -1,0 +1,117 @@
+"""Table 3: a sentiment classifier on SST-2, rank correlation with input gradients."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from attnflow.errors import SelectionError
+from attnflow.experiments.agreement import stages
+from attnflow.experiments.correlating import (
+    Correlations,
+    correlate,
+    select,
+    sum_up,
+    sum_up_fully,
+)
+from attnflow.experiments.measuring import Attending, Texts, open_model
+from attnflow.experiments.options import Options, Progress
+from attnflow.experiments.report import Report
+from attnflow.experiments.result import Result
+from attnflow.experiments.sentences import read_sentiment
+from attnflow.experiments.table3_report import report_sentiment
+from attnflow.models.loading import LoadedModel
+from attnflow.models.predicting import resolve_target
+
+NAME = "table3"
+MODEL = "distilbert-base-uncased-finetuned-sst-2-english"  # the paper's
+N_PAPER = 100  # sentences in the paper
+
+
+def run(options: Options, progress: Progress | None) -> Result:
+    """Measure all sentences of the dev set, and a sample of 100 as in the paper."""
+    loaded = open_model(options, MODEL)
+    examples = read_sentiment(options)[: options.examples]
+    texts = Texts.encode(
+        loaded,
+        [example.text for example in examples],
+        [find_class(loaded, example.sentiment) for example in examples],
+        options,
+    )
+    begin = stages(progress, 3)
+    attention = texts.attention(progress=begin())
+    highest = texts.attention(Attending(rows="highest"), begin())
+    embedded = hasattr(getattr(loaded.model, "base_model", None), "embeddings")
+    importance = texts.importance(begin(), embeddings=embedded)
+    # What the authors' script takes the gradient for, where the model has such a place.
+    theirs = "sum after embeddings" if embedded else "sum"
+    ways: dict[str, Correlations] = {}
+    for title, kind in {
+        "input gradients (l2)": "l2",
+        "gradient times input": "times_input",
+        "blank-out": "blank_out",
+    }.items():
+        rows = select(importance, kind)
+        ways[title] = correlate(attention, rows)
+        ways[f"{title}, without special tokens"] = correlate(
+            attention, rows, leave_out=texts.special
+        )
+    rows = select(importance, theirs)
+    ways["the authors' gradient"] = correlate(attention, rows)
+    ways["the authors' gradient and ranks, highest positions"] = correlate(
+        highest, rows, ties="dense"
+    )
+    numbers = {
+        "accuracy": round(float(np.mean([one["right"][0] for one in importance])), 4),
+        "all": _numbers(ways, range(len(texts)), options.seed),
+        "sample": _numbers(ways, _sample(len(texts), options.seed), options.seed),
+    }
+    return Result(NAME, numbers, _settings(texts, options))
+
+
+def find_class(loaded: LoadedModel, sentiment: str) -> int:
+    """The class of a sentiment, by its name; without such names, 0 is negative and 1 positive."""
+    n = int(loaded.model.config.num_labels)
+    try:
+        return resolve_target(loaded, sentiment, n)
+    except SelectionError:
+        return min(("negative", "positive").index(sentiment), n - 1)
+
+
+def _sample(n: int, seed: int) -> Sequence[int]:
+    from random import Random
+
+    return sorted(Random(seed).sample(range(n), min(N_PAPER, n)))
+
+
+def _numbers(ways: dict[str, Correlations], rows: Sequence[int], seed: int) -> dict[str, Any]:
+    chosen = {
+        title: {method: rho[list(rows)] for method, rho in found.items()}
+        for title, found in ways.items()
+    }
+    main = next(iter(chosen.values()))
+    return {
+        "examples": len(rows),
+        **sum_up_fully(main, seed=seed),
+        "ways": {title: sum_up(found) for title, found in chosen.items()},
+    }
+
+
+def _settings(texts: Texts, options: Options) -> dict[str, Any]:
+    lengths = [one.n_inputs for one in texts.encoded]
+    return {
+        "model": options.model or MODEL,
+        "data": f"{len(texts):,} sentences of the dev set of SST-2",
+        "examples": len(texts),
+        "tokens": {
+            "mean": round(float(np.mean(lengths)), 2),
+            "least": min(lengths),
+            "most": max(lengths),
+        },
+        "seed": options.seed,
+    }
+
+
+def render(result: Result) -> Report:
+    """The paper's table with ours beside it."""
+    return report_sentiment(result)

@@ -247,7 +247,8 @@ def _print_summary(done: "Summary", as_json: bool, path: Path | None, quiet: boo
     state = "complete" if done.complete else "not finished; the same command goes on"
     typer.echo(
         f"{done.folder}: {state}\n"
-        f"{done.rows:,} rows in {done.shards:,} shards, {done.refused:,} refused, "
+        f"{done.rows:,} rows in {done.shards:,} shard{'' if done.shards == 1 else 's'}, "
+        f"{done.refused:,} refused, "
         f"{done.bytes:,} bytes\n"
         f"{done.new_rows:,} rows in this run, {clock(done.seconds)}, "
         f"{done.rows_per_second:,.1f} rows/s"
@@ -295,7 +296,8 @@ def _print_check(found: "Check") -> None:
         typer.echo(f"not finished: {shown}{more}")
     bad = len({damage.shard for damage in found.damaged})
     state = "complete" if found.complete else "not complete"
-    typer.echo(f"{found.checked:,} shards checked, {bad:,} damaged; the corpus is {state}")
+    n = f"{found.checked:,} shard{'' if found.checked == 1 else 's'}"
+    typer.echo(f"{n} checked, {bad:,} damaged; the corpus is {state}")
 
 
 def errors(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FolderArgument = Annotated[Path, typer.Argument(help="The folder that `corpus run` wrote.")]
 BEST = 5  # tokens named under a strip
+IMPORTANCE = ("blank_out", "input_gradients")
 
 
 def register(app: typer.Typer) -> None:
@@ -75,24 +76,39 @@ def _to_csv(found: "list[Agreement]") -> str:
 
 
 def _print_table(found: "list[Agreement]") -> None:
+    """One table for each score compared with: a row for each layer, a column for each method."""
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(title="Spearman's rank correlation, mean ± standard deviation", box=None)
-    table.add_column("method")
-    table.add_column("against")
-    for layer in found[0].layers:
-        table.add_column(f"layer {layer}", justify="right", no_wrap=True)
-    table.add_column("examples", justify="right")
-    for one in found:
-        cells = [f"{m:.2f}±{s:.2f}" for m, s in zip(one.mean, one.sd, strict=True)]
-        counted = f"{int(one.n.max()):,}"
-        table.add_row(one.method, one.against, *cells, counted)
     console = Console(highlight=False)
+    console.print("Spearman's rank correlation at the explained position, mean ± sd over examples")
+    importance = [one for one in found if one.against in IMPORTANCE]
+    for against in dict.fromkeys(one.against for one in importance):
+        chosen = [one for one in importance if one.against == against]
+        _print_block(console, f"with {against}", chosen, [one.method for one in chosen])
+    others = [one for one in found if one not in importance]
+    if others:
+        names = [f"{one.method}, {one.against}" for one in others]
+        _print_block(console, "methods with each other", others, names)
+
+
+def _print_block(
+    console: "Console", title: str, found: "list[Agreement]", names: list[str]
+) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("layer", justify="right")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for i, layer in enumerate(found[0].layers):
+        table.add_row(str(layer), *(f"{one.mean[i]:.2f} ± {one.sd[i]:.2f}" for one in found))
+    console.print()
+    console.print(Text(title, style="bold"))
     console.print(table)
-    left = max(int(one.left_out.max()) for one in found)
-    if left:
-        console.print(f"left out, without an order to compare: {left:,} examples at most")
+    counts = f"{int(max(one.n.max() for one in found)):,} examples"
+    left = int(max(one.left_out.max() for one in found))
+    console.print(f"{counts}, {left:,} left out without an order to compare" if left else counts)
 
 
 def show(

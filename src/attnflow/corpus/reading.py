@@ -13,7 +13,10 @@ from attnflow.attribution import Attribution
 from attnflow.corpus.folder import Folder, open_folder
 from attnflow.corpus.manifest import Manifest, read_manifest
 from attnflow.corpus.packages import import_pyarrow
+from attnflow.corpus.settings import Settings
 from attnflow.errors import FileError, SelectionError
+
+GRAPH = ("heads", "residual_weight", "edges", "normalise")  # settings that scores are shown with
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +25,7 @@ class Stored:
 
     scores: [layers, positions, tokens] by method. importance: [tokens] by name, NaN where unknown.
     explained: the position that the model predicts at, or is explained from.
+    settings: those of the corpus.
     """
 
     index: int
@@ -37,6 +41,7 @@ class Stored:
     kind: str | None
     scores: dict[str, NDArray[np.float32]]
     importance: dict[str, NDArray[np.float32]]
+    settings: Settings
 
     def choose(self, position: int | None) -> int:
         """The position to look at: the explained one if none is given, or the first that is held.
@@ -62,7 +67,8 @@ class Stored:
             chosen = self.positions if position is None else (position,)
             axes = [self.positions.index(place) for place in chosen]
             scores = self.scores[method][:, axes]
-            return Attribution(scores, self.tokens, method, self.layers, chosen)
+            given = {name: getattr(self.settings, name) for name in GRAPH}
+            return Attribution(scores, self.tokens, method, self.layers, chosen, settings=given)
         values = self.importance[method]
         known = np.flatnonzero(~np.isnan(values))
         return Attribution(
@@ -177,4 +183,5 @@ def _join(rows: list[dict[str, Any]], manifest: Manifest) -> Stored:
         importance={
             name: np.asarray(first[name], dtype=np.float32) for name in settings.importance
         },
+        settings=settings,
     )

@@ -140,6 +140,30 @@ def watched(model: nn.Module, observer: Observer, *, returns_weights: bool) -> I
                 config._attn_implementation_internal = name
 
 
+def switch(model: nn.Module) -> None:
+    """Switch a model over for good, so that `observed` need not; for models of one's own.
+
+    Unless it is observed, it computes what "sdpa" does.
+    """
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    for part in outermost(model):
+        part.set_attn_implementation(NAME)
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Show the calls of attention in this thread to the observer, for models switched already.
+
+    Several threads can run one model at the same time, each with an observer of its own.
+    """
+    token = _watch.set(_Watch(observer, returns_weights=False, eager=frozenset()))
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+
+
 def outermost(model: nn.Module) -> list[PreTrainedModel]:
     """The models of transformers in a module: itself, or those that it is made of."""
     if isinstance(model, PreTrainedModel):

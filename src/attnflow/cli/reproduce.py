@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,14 @@ class ReportFormat(StrEnum):
     JSON = "json"
     CSV = "csv"
     MARKDOWN = "markdown"
+
+
+class PictureFormat(StrEnum):
+    """What to write pictures as."""
+
+    SVG = "svg"
+    PDF = "pdf"
+    PNG = "png"
 
 
 def register(app: typer.Typer) -> None:
@@ -71,6 +80,23 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
     output: Annotated[
         ReportFormat, typer.Option("--format", help="A table to look at; others for programs.")
     ] = ReportFormat.TABLE,
+    picture_format: Annotated[
+        PictureFormat, typer.Option(help="What figures are written as.")
+    ] = PictureFormat.SVG,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(help="For figures: a text of your own. May be given several times."),
+    ] = None,
+    fillers: Annotated[
+        str, typer.Option(help="For figure4: the words to compare at the mask.")
+    ] = "his,her",
+    candidates: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="For figure4, once for each --text: the words that these may refer to, in the "
+            "same order, such as 'John,Mary'."
+        ),
+    ] = None,
 ) -> None:
     """Run the paper's experiments: its tables, its figures, and its open questions.
 
@@ -99,6 +125,10 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
             device=device,
             threads=threads,
             seed=seed,
+            picture_format=picture_format.value,
+            texts=tuple(text or ()),
+            fillers=tuple(word.strip() for word in fillers.split(",")),
+            candidates=tuple(candidates or ()),
         )
         for name in chosen:
             result, report = _run(name, options)
@@ -136,6 +166,12 @@ def _command(name: str, options: "Options") -> str:
         given = getattr(options, option)
         if given is not None:
             words += [f"--{option}", Path(given).name if option == "model" else str(given)]
+    for text in options.texts:
+        words += ["--text", quote(text)]
+    for several in options.candidates:
+        words += ["--candidates", quote(several)]
+    if name == "figure4" and options.fillers != ("his", "her"):
+        words += ["--fillers", quote(",".join(options.fillers))]
     if options.seed:
         words += ["--seed", str(options.seed)]
     return " ".join(words)

@@ -28,6 +28,9 @@ class Options:
     model: a name or folder; that of the experiment if not given.
     device, threads: where models run; threads for them and for flow.
     seed: of samples and of the bootstrap.
+    picture_format: "svg", "pdf" or "png". texts: what figures show; those of the paper, or like
+    them, if not given. fillers: the words that figure 4 compares at the mask. candidates: for each
+    of its texts the words that these may refer to, in the same order, with commas between them.
     """
 
     data: str | None = None
@@ -39,6 +42,10 @@ class Options:
     device: str | None = None
     threads: int | None = None
     seed: int = 0
+    picture_format: str = "svg"
+    texts: tuple[str, ...] = ()
+    fillers: tuple[str, ...] = ("his", "her")
+    candidates: tuple[str, ...] = ()
 
     @property
     def pictures_folder(self) -> Path:

@@ -26,7 +26,9 @@ SIZE = 7.0  # points
 EDGE = 0.06  # inches
 GAP = 0.06
 SMALLEST = 0.62  # inches: a picture is not drawn smaller than this
-LARGEST = 2.4
+LARGEST = 1.6
+COLOUR = "#ff6a00"  # of patches: lighter than the dark parts of a picture, darker than the light
+DIMMED = (0.05, 0.75)  # the lightness of black and white in pictures, so that patches stand out
 
 
 def draw_overlay(  # noqa: PLR0913 - one argument for each option
@@ -36,8 +38,8 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
     methods: Sequence[str] = METHODS,
     layers: Layers = None,
     normalise: Normalise = "rows",
-    scale: Scale = "shared",
-    opacity: float = 0.75,
+    scale: Scale = "own",
+    opacity: float = 0.85,
     width: float = PAGE,
     dark: bool = False,
 ) -> "Figure":
@@ -49,7 +51,8 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
     not given.
     methods, layers, normalise: as in the methods of an Explanation. Scores of tokens that are no
     patches, such as [CLS], are not drawn, but count in the scaling of rows.
-    scale: one scale of shades for all pictures ("shared"), or for each its "own".
+    scale: one scale of shades for all pictures ("shared"), or for each its "own", with its end in
+    the caption.
     opacity: of the patch with the highest score, from 0 to 1; the others less, as their scores.
     width, dark: as in `draw_maps`.
     Raises InputError for an Explanation without an image.
@@ -90,10 +93,10 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
                 color=sheet.theme.ink,
                 annotation_clip=False,
             )
-            _lay_over(axes, sheet, image, grey, scores / ends[i][j] * opacity)
+            _lay_over(axes, image, grey, scores / ends[i][j] * opacity)
             _frame(axes, sheet, image, place)
     ramp = import_matplotlib("matplotlib.colors").LinearSegmentedColormap.from_list(
-        "overlay", [sheet.theme.ground, sheet.theme.highlight]
+        "overlay", [sheet.theme.ground, COLOUR]
     )
     what = "share of attention" if normalise == "rows" else "attention"
     end = scale_text(ends[0][0]) if scale == "shared" else "most in the picture"
@@ -140,16 +143,21 @@ def _place(sheet: Sheet, layout: Measures, top: float, i: int) -> "Axes":
     return sheet.axes(left, below, layout.width, layout.height)
 
 
-def _lay_over(
-    axes: "Axes", sheet: Sheet, image: ImageGrid, grey: Numbers, strength: Numbers
-) -> None:
+def _lay_over(axes: "Axes", image: ImageGrid, grey: Numbers, strength: Numbers) -> None:
     """The picture in grey, and patches over it; strength: [rows, columns], opacities."""
-    colour = import_matplotlib("matplotlib.colors").to_rgb(sheet.theme.highlight)
+    colour = import_matplotlib("matplotlib.colors").to_rgb(COLOUR)
     patches = np.empty((image.rows, image.columns, 4))
     patches[..., :3] = colour
     patches[..., 3] = np.clip(strength, 0.0, 1.0)
     extent = (0, image.columns, image.rows, 0)
-    axes.imshow(grey, cmap="gray", vmin=0, vmax=1, extent=extent, aspect="auto")
+    axes.imshow(
+        DIMMED[0] + (DIMMED[1] - DIMMED[0]) * grey,
+        cmap="gray",
+        vmin=0,
+        vmax=1,
+        extent=extent,
+        aspect="auto",
+    )
     drawn = axes.imshow(patches, extent=extent, aspect="auto", interpolation="nearest")
     drawn.set_gid("patches")
     axes.set_xticks([])

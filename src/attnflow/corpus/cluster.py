@@ -87,20 +87,31 @@ def run_on_cluster(
 
 
 class Worker:
-    """Holds the model on a worker of the cluster, and computes with one thread."""
+    """Holds the model on a worker of the cluster, and computes with one thread.
+
+    The model is loaded when it is first used, so that what is wrong with it is the error of a task,
+    and not the death of an actor, which would be tried again.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        from attnflow.corpus.computing import Computer
-
-        self.computer = Computer(settings, threads=1)
+        self.settings = settings
+        self._computer: Any = None
 
     def compute(self, examples: list[Example]) -> list[Result]:
         """The results of a shard."""
-        return self.computer.compute(examples)
+        results: list[Result] = self._loaded().compute(examples)
+        return results
 
     def capture(self, examples: list[Example]) -> Any:
         """What the model gives for a shard, for `attribute` to go on from."""
-        return self.computer.capture(examples)
+        return self._loaded().capture(examples)
+
+    def _loaded(self) -> Any:
+        if self._computer is None:
+            from attnflow.corpus.computing import Computer
+
+            self._computer = Computer(self.settings, threads=1)
+        return self._computer
 
 
 def _attribute(settings: Settings, captured: Any) -> list[Result]:

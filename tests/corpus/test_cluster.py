@@ -1,0 +1,119 @@
+"""The engine on a Ray cluster, started here: the same bytes, and workers that are killed."""
+
+import io
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+
+from attnflow.corpus.cluster import IN_FLIGHT, connected, run_on_cluster
+from attnflow.corpus.computing import Computer
+from attnflow.corpus.engines import open_engine
+from attnflow.corpus.example import Example
+from attnflow.corpus.parquet import write_parquet
+from attnflow.corpus.settings import Settings
+from attnflow.errors import FileError, InputError
+from tests.models.checkpoints import save
+from tests.refusal import refusal
+
+pytestmark = [
+    pytest.mark.slow,
+    # Ray leaves the files of its logs to be closed at exit.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+WORDS = ("the", "key", "to", "cabinets", "is", "here")
+SHARDS = [
+    [Example(i, str(i), " ".join(WORDS[: i % 6 + 1])) for i in range(start, start + 5)]
+    for start in range(0, 40, 5)
+]
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    folder = save(tmp_path_factory.mktemp("model"))
+    return Settings(model=folder, methods=("raw", "rollout", "flow"), importance=("blank_out",))
+
+
+@pytest.fixture(scope="module")
+def expected(settings):
+    computer = Computer(settings, threads=2)
+    return [written(computer.compute(shard), settings) for shard in SHARDS]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    with connected("local") as device:
+        assert device == ("cuda" if ray.cluster_resources().get("GPU") else "cpu")
+        with connected(None):  # the one that is there
+            pass
+        yield
+    assert not ray.is_initialized()
+
+
+def written(results, settings):
+    file = io.BytesIO()
+    write_parquet(file, results, settings)
+    return file.getvalue()
+
+
+def nothing(_examples, _pairs):
+    pass
+
+
+def worker_processes():
+    """The processes of our cluster, and of no other, that hold a model."""
+    ours = psutil.Process().children(recursive=True)
+    return [one for one in ours if "".join(one.cmdline()).startswith("ray::Worker")]
+
+
+def test_bytes_are_those_of_this_machine_also_with_flow_apart_from_the_model(settings, expected):
+    reported = []
+
+    def report(*done):
+        reported.append(done)
+
+    found = list(run_on_cluster(settings, SHARDS, report, workers=1, split=True))
+    assert [written(results, settings) for results in found] == expected
+    assert sum(examples for examples, _ in reported) == 40
+
+
+def test_killed_workers_are_replaced_and_nothing_is_lost(settings, expected):
+    given = 0
+
+    def feed():
+        nonlocal given
+        for shard in SHARDS:
+            given += 1
+            yield shard
+
+    found, killed, ahead = [], 0, []
+    for results in run_on_cluster(settings, feed(), nothing, workers=1):
+        found.append(written(results, settings))
+        ahead.append(given - len(found))
+        if len(found) in (1, 3):
+            for process in worker_processes():
+                process.kill()
+                killed += 1
+    assert killed >= 2
+    assert found == expected
+    assert max(ahead) < IN_FLIGHT  # no more is on the way, however slowly results are taken
+
+
+def test_an_error_of_a_worker_is_that_of_the_library(settings):
+    from dataclasses import replace
+
+    missing = replace(settings, model=str(Path(settings.model) / "nothing"))
+    with pytest.raises(Exception, match="there is no folder") as caught:
+        list(run_on_cluster(missing, SHARDS, nothing, workers=1))
+    assert isinstance(caught.value, FileError)
+
+
+def test_misuse_is_refused():
+    with refusal(InputError, "threads were given for a cluster"), open_engine("ray", threads=2):
+        pass
+    with refusal(InputError, "workers or an address"), open_engine("local", workers=2):
+        pass
+    with refusal(InputError, "engine is 'spark'; expected 'local' or 'ray'"), open_engine("spark"):
+        pass

@@ -18,15 +18,14 @@ def visible(text: str) -> str:
     r"""The text with nothing in it that hides, reorders or breaks what is around it.
 
     >>> visible("a\0b"), visible("x\u202ey"), visible("  "), visible("")
-    ('a␀b', 'x⟨U+202E⟩y', '␠␠', '∅')
+    ('a⟨U+0000⟩b', 'x⟨U+202E⟩y', '␣␣', '∅')
     """
-    shown = _HIDDEN.sub(lambda found: _symbol(ord(found[0])), text)
+    shown = _HIDDEN.sub(_symbol, text)
     if not shown:
         return "∅"
-    return "␠" * min(len(shown), 8) if shown.isspace() else shown
+    return "␣" * min(len(shown), 8) if shown.isspace() else shown
 
 
-def _symbol(point: int) -> str:
-    if point < 0x20:
-        return chr(0x2400 + point)
-    return "␡" if point == 0x7F else f"⟨U+{point:04X}⟩"
+def _symbol(found: re.Match[str]) -> str:
+    known = {"\n": "↵", "\t": "⇥"}
+    return known.get(found[0], f"⟨U+{ord(found[0]):04X}⟩")

@@ -1,0 +1,79 @@
+"""A page that gives widgets what notebooks give them, joined to the real ones in Python."""
+
+import base64
+import json
+from urllib.parse import urlsplit
+
+from attnflow.viewer.assets import MODULE, read_asset
+from tests.viewer.browsing import Watched
+
+# A page with what notebooks give a widget: a model to get, set and send with.
+NOTEBOOK = """<!doctype html><html lang="en"><title>notebook</title><main></main>
+<script type="module">
+import widget from "/attnflow-viewer.js";
+const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+for (const [number, traits] of (await window.traits()).entries()) {
+  const listeners = {};
+  const values = { ...traits, chunks: {} };
+  for (const [key, text] of Object.entries(traits.chunks)) {
+    values.chunks[key] = new DataView(bytes(text).buffer);
+  }
+  const model = {
+    get: (name) => values[name],
+    set: (name, value) => { values[name] = value; },
+    save_changes: () => window.save(number, JSON.stringify(values.state)),
+    on: (event, callback) => (listeners[event] ??= new Set()).add(callback),
+    off: (event, callback) => listeners[event]?.delete(callback),
+    async send(message) {
+      for (const [content, buffers] of await window.deliver(number, message)) {
+        const views = buffers.map((text) => new DataView(bytes(text).buffer));
+        for (const callback of listeners["msg:custom"] ?? []) callback(content, views);
+      }
+    },
+  };
+  const el = document.createElement("section");
+  document.querySelector("main").append(el);
+  widget.render({ model, el });
+}
+</script></html>"""
+
+
+class Notebook(Watched):
+    """Widgets in a page, joined to the real ones in Python. kernel: whether those answer."""
+
+    def __init__(self, browser, *widgets, kernel=True):
+        super().__init__(browser, network=True)
+        self.states: dict[int, dict[str, object]] = {}
+        self.asked: list[str] = []
+        self.widgets, self.kernel = widgets, kernel
+        pages = {
+            "/": ("text/html", NOTEBOOK),
+            f"/{MODULE}": ("text/javascript", read_asset(MODULE)),
+        }
+
+        def serve(route):
+            kind, body = pages[urlsplit(route.request.url).path]
+            route.fulfill(content_type=kind, body=body)
+
+        self.context.route("http://notebook.test/**", serve)
+        self.page.expose_function("traits", lambda: [_traits(widget) for widget in widgets])
+        self.page.expose_function("deliver", self._deliver)
+        self.page.expose_function("save", lambda n, text: self.states.update({n: json.loads(text)}))
+        self.page.goto("http://notebook.test/")
+
+    def _deliver(self, number, message):
+        self.asked.append(message.get("key", message["kind"]))
+        if not self.kernel:
+            return []
+        sent: list[object] = []
+        widget = self.widgets[number]
+        widget.send = lambda content, buffers: sent.append(
+            [content, [base64.b64encode(one).decode() for one in buffers]]
+        )
+        widget._handle_custom_msg(message, [])
+        return sent
+
+
+def _traits(widget):
+    chunks = {key: base64.b64encode(value).decode() for key, value in widget.chunks.items()}
+    return {"header": widget.header, "state": widget.state, "chunks": chunks}

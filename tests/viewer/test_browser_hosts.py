@@ -1,0 +1,192 @@
+"""The other two hosts in a real browser: the local page, served for real, and the widget."""
+
+import json
+import re
+import subprocess
+import sys
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from attnflow import show
+from attnflow.explaining import explain
+from attnflow.viewer.visible import visible
+from tests.viewer.browsing import Watched, chromium
+from tests.viewer.examples import HOSTILE, classified, hostile, made_up
+from tests.viewer.notebook_page import Notebook
+
+TEXT = "the keys to the old cabinet"
+VIEWS = ("text", "flow", "map", "heads")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def address(browser):  # noqa: ARG001 - no server without a browser
+    """The address of `attnflow serve`, with the models that come with attnflow."""
+    command = [sys.executable, "-m", "attnflow.cli.main", "serve", "--no-open", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/", line)
+        assert found, line
+        yield found[0]
+        process.terminate()
+
+
+@pytest.fixture
+def watched(browser, address):
+    made = Watched(browser, network=True)
+    made.page.goto(address)
+    yield made
+    assert all(url.startswith((address, "data:", "blob:")) for url in made.requests)
+    made.close()
+
+
+def explain_in_page(watched, text):
+    watched.page.locator("#text").fill(text)
+    watched.page.keyboard.press("Enter")
+
+
+def expect_scores(watched, explanation, *, position, layer, example=0):
+    for method in ("raw", "rollout", "flow"):
+        expected = getattr(explanation, method)(layers=layer, positions=position).to_numpy()[0, 0]
+        watched.expect(method, expected, example=example)
+
+
+def test_a_text_is_typed_and_explored(watched):
+    page = watched.page
+    example = page.locator("#text").input_value
+    watched.wait_for(lambda: _true(example() != ""))
+    expect_scores(watched, explain(example()), position=0, layer=6)  # without a click
+    explain_in_page(watched, TEXT)
+    explanation = explain(TEXT)
+    expect_scores(watched, explanation, position=0, layer=6)
+    page.get_by_test_id("token").nth(2).click()
+    expect_scores(watched, explanation, position=2, layer=6)
+    for view in VIEWS:
+        page.get_by_test_id(f"view-{view}").click()
+        page.wait_for_timeout(100)
+    assert page.locator("#status").inner_text() == ""
+    assert page.locator("#progress").is_hidden()
+
+
+def _true(value):
+    assert value
+
+
+def test_a_link_brings_back_text_model_and_state(watched, browser):
+    page = watched.page
+    page.locator("#model").select_option("1")
+    explain_in_page(watched, TEXT)
+    explanation = explain(TEXT, "verb-number-causal")
+    expect_scores(watched, explanation, position=explanation.position, layer=6)
+    page.get_by_test_id("view-map").click()
+    watched.wait_for(lambda: _true("map" in page.url))
+    link = parse_qs(urlsplit(page.url).fragment)
+    assert link["text"] == [TEXT]
+    assert link["model"] == ["1"]
+    assert json.loads(link["state"][0])["view"] == "map"
+    again = Watched(browser, network=True)
+    again.page.goto(page.url)
+    expected = explanation.rollout(layers=3).to_numpy()[0, 0]
+    again.expect("rollout/3", expected)
+    assert again.page.locator("#text").input_value() == TEXT
+    again.close()
+
+
+def test_two_models_are_compared(watched):
+    page = watched.page
+    page.get_by_role("button", name="Compare").click()
+    page.locator("#text").fill(TEXT)
+    page.locator("#text2").fill(TEXT)
+    page.locator("#model2").select_option("1")
+    page.locator("#explain").click()
+    expect_scores(watched, explain(TEXT), position=0, layer=6)
+    other = explain(TEXT, "verb-number-causal")
+    expect_scores(watched, other, position=other.position, layer=6, example=1)
+    assert page.get_by_test_id("panel-1").is_visible()
+
+
+def test_saved_attentions_are_opened(watched, tmp_path):
+    explanation = made_up(3, 7)
+    assert explanation.heads is not None
+    explanation.heads.save(tmp_path / "saved.safetensors")
+    watched.page.locator("#file").set_input_files(tmp_path / "saved.safetensors")
+    expect_scores(watched, explanation, position=0, layer=3)
+
+
+def test_what_is_refused_is_said(watched, tmp_path):
+    page = watched.page
+    expected = "The text has 72 tokens, special ones included"
+    explain_in_page(watched, "key " * 71)
+    watched.wait_for(lambda: _true(page.locator("#status").inner_text().startswith(expected)))
+    page.locator("#text").fill(" ")
+    page.locator("#explain").click()
+    watched.wait_for(lambda: _true("There is no text" in page.locator("#status").inner_text()))
+    (tmp_path / "no.safetensors").write_bytes(b"no")
+    page.locator("#file").set_input_files(tmp_path / "no.safetensors")
+    watched.wait_for(lambda: _true("The file is" in page.locator("#status").inner_text()))
+    explain_in_page(watched, TEXT)  # and nothing is the worse for it
+    expect_scores(watched, explain(TEXT), position=0, layer=6)
+    # The browser itself reports answers of refused requests.
+    watched.complaints = [one for one in watched.complaints if "status of 4" not in one]
+
+
+def test_hostile_text_and_tokens_are_text_on_the_page(watched, tmp_path):
+    page = watched.page
+    explanation = hostile()
+    assert explanation.heads is not None
+    explanation.heads.save(tmp_path / "saved.safetensors")
+    page.locator("#file").set_input_files(tmp_path / "saved.safetensors")
+    shown = page.get_by_test_id("token").all_inner_texts
+    watched.wait_for(lambda: _equal(shown(), [visible(token) for token in HOSTILE]))
+    title = HOSTILE[0] + ' & "quoted" \''
+    explain_in_page(watched, title)
+    watched.wait_for(lambda: _true(title in page.locator("h1.title").inner_text()))
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("main img").count() == 0
+
+
+def _equal(one, other):
+    assert one == other
+
+
+def test_the_page_is_accessible(watched):
+    page = watched.page
+    page.get_by_test_id("token").first.wait_for()
+    page.get_by_role("button", name="Compare").click()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert watched.axe() == []
+    page.set_viewport_size({"width": 340, "height": 700})
+    page.wait_for_timeout(150)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 340
+
+
+def test_two_widgets_in_one_notebook(browser):
+    one, other = classified(), made_up(3, 5)
+    assert other.heads is not None
+    notebook = Notebook(browser, show(one), show(other))
+    sections = notebook.page.locator("main > section")
+    for i, explanation in enumerate((one, other)):
+        expected = explanation.flow(layers=-1).to_numpy()[0, 0]
+        notebook.expect("flow", expected, within=sections.nth(i))
+        sections.nth(i).get_by_test_id("view-heads").click()
+    notebook.expect("head/2", other.heads.layers[2][1, 0], within=sections.nth(1))
+    assert "0/heads/3" in notebook.asked  # heads never go along
+    notebook.wait_for(lambda: _true(len(notebook.states) == 2))
+    assert notebook.states[1]["view"] == "heads"
+    notebook.close()
+
+
+def test_hostile_tokens_are_text_in_a_widget(browser):
+    notebook = Notebook(browser, show(hostile()))
+    shown = notebook.page.get_by_test_id("token").all_inner_texts
+    notebook.wait_for(lambda: _equal(shown(), [visible(token) for token in HOSTILE]))
+    assert notebook.page.evaluate("window.hacked") is None
+    notebook.close()

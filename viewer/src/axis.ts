@@ -29,11 +29,8 @@ export function makeAxis(
   const columns = rightToLeft ? [...items].reverse() : [...items];
   const count = Math.max(columns.length, 1);
   const size = 12;
-  const widest = Math.min(
-    110,
-    Math.max(8, ...columns.slice(0, 600).map((i) => quick(labels[i], size))),
-  );
-  const level = Math.min(room / count, limits.most) >= Math.min(widest, 64) + GAP;
+  const widest = Math.min(110, Math.max(8, ...columns.map((i) => quick(labels[i], size))));
+  const level = Math.min(room / count, limits.most) >= Math.min(1.2 * widest, 84) + GAP;
   const step = Math.max(limits.least, Math.min(room / count, limits.most));
   const place = new Map(columns.map((item, column) => [item, column]));
   return {
@@ -50,7 +47,7 @@ export function makeAxis(
   };
 }
 
-/** Widths of short texts, guessed when there are very many. */
+/** The width of a label; long ones are cut anyway. */
 const quick = (text: string, size: number): number =>
   text.length > 40 ? 110 : measure(text, size);
 

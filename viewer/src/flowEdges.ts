@@ -16,7 +16,6 @@ export interface Edges {
   edges: Edge[]; // heaviest last
   held: Float64Array[]; // [level][item]: what passes through each node
   most: number; // the largest weight
-  left: number; // how many were left out
   path: MaxFlow | null; // for flow
 }
 
@@ -53,14 +52,32 @@ function rolloutEdges(reading: Reading): Edges | null {
   // With a chosen token only what ends there counts: each edge times what reaches the token.
   const up = chosen && token !== null ? ascendWord(reading, layers) : null;
   const all: Edge[] = [];
+  // Thin edges are left out while collecting: with hundreds of tokens there are millions.
+  let most = 0;
   for (let l = layer; l > 0; l--) {
-    collect(reading, all, l, (u, v) => {
-      const weight = down[l][u] * layers[l - 1][u * n + v];
-      return up ? weight * up[l - 1][v] : weight;
-    });
+    const weigh = weigher(down[l], layers[l - 1], up && up[l - 1], n);
+    for (let u = 0; u < n; u++) {
+      if (down[l][u] <= most) continue; // no edge carries more than its node
+      for (let v = 0; v < n; v++) most = Math.max(most, weigh(u, v));
+    }
+  }
+  const least = Math.max(reading.state.threshold, FAINTEST) * most * 0.5;
+  for (let l = layer; l > 0; l--) {
+    const weigh = weigher(down[l], layers[l - 1], up && up[l - 1], n);
+    collect(reading, all, l, least, (u) => down[l][u] >= least, weigh);
   }
   const through = down.map((level, l) => (up ? level.map((value, i) => value * up[l][i]) : level));
   return choose(reading, all, through.map((level) => merged(reading, level)), null);
+}
+
+function weigher(
+  above: Float64Array,
+  matrix: Float32Array,
+  below: Float64Array | null,
+  n: number,
+): (u: number, v: number) => number {
+  if (!below) return (u, v) => above[u] * matrix[u * n + v];
+  return (u, v) => above[u] * matrix[u * n + v] * below[v];
 }
 
 /** What each position holds of the chosen word. */
@@ -79,37 +96,39 @@ function flowEdges(reading: Reading): Edges | null {
   const path = numbers.path(layer, position, token);
   if (!path) return null;
   const { n } = numbers;
-  const all: Edge[] = [];
-  const held: Float64Array[] = [];
-  const top = new Float64Array(n);
-  top[position] = Math.min(path.value, 1);
-  held[layer] = merged(reading, top);
-  for (let l = layer; l > 0; l--) {
-    const flow = path.edges[l - 1];
-    const below = new Float64Array(n);
-    collect(reading, all, l, (u, v) => {
-      below[v] += flow[u * n + v];
-      return flow[u * n + v];
-    });
-    held[l - 1] = merged(reading, below);
+  const { of } = reading.items;
+  const held = emptyLevels(reading);
+  held[layer][of[position]] = Math.min(path.value, 1);
+  const sums = new Map<number, Edge>(); // by layer and ends, so that tokens of a word are merged
+  for (const edge of path.edges) {
+    const from = of[edge.position];
+    const to = of[edge.below];
+    held[edge.layer - 1][to] += edge.flow;
+    const key = (edge.layer * n + from) * n + to;
+    const known = sums.get(key);
+    if (known) known.weight += edge.flow;
+    else sums.set(key, { layer: edge.layer, from, to, weight: edge.flow });
   }
-  return choose(reading, all, held, path);
+  return choose(reading, [...sums.values()], held, path);
 }
 
-/** Add the edges of a layer, merged by item, leaving out those without weight. */
+/** Add the edges of a layer that carry at least `least`, merged by item. */
 function collect(
   reading: Reading,
   into: Edge[],
   layer: number,
+  least: number,
+  carries: (u: number) => boolean,
   weigh: (u: number, v: number) => number,
 ): void {
   const { numbers, items } = reading;
   const { n } = numbers;
   if (items.labels.length === n) {
     for (let u = 0; u < n; u++) {
+      if (!carries(u)) continue;
       for (let v = 0; v < n; v++) {
         const weight = weigh(u, v);
-        if (weight > 1e-7) into.push({ layer, from: u, to: v, weight });
+        if (weight >= least && weight > 0) into.push({ layer, from: u, to: v, weight });
       }
     }
     return;
@@ -120,7 +139,9 @@ function collect(
     for (let v = 0; v < n; v++) sums[items.of[u] * count + items.of[v]] += weigh(u, v);
   }
   sums.forEach((weight, i) => {
-    if (weight > 1e-7) into.push({ layer, from: Math.floor(i / count), to: i % count, weight });
+    if (weight >= least && weight > 0) {
+      into.push({ layer, from: Math.floor(i / count), to: i % count, weight });
+    }
   });
 }
 
@@ -156,5 +177,5 @@ function choose(
     });
   }
   kept = kept.slice(0, MOST_EDGES).reverse();
-  return { edges: kept, held, most, left: seen.length - kept.length, path };
+  return { edges: kept, held, most, path };
 }

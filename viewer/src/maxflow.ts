@@ -1,18 +1,26 @@
 // Exact maximum flow on the layered attention graph, and its minimum cut (paper §3).
 // Level l holds the positions after layer l; level 0 is the input. An edge leads from a position
-// to one a layer below; its capacity is the augmented weight. Dinic's algorithm: shortest residual
-// paths by a search from the sink, then a blocking flow along them, until the sink is out of reach.
+// to one a layer below; its capacity is the augmented weight. Dinic's algorithm: distances from
+// the source through edges with room, then a blocking flow along shortest paths, until the sink
+// is out of reach. What is still in reach then is one side of a minimum cut.
 
-export interface CutEdge {
+export interface Edge {
   layer: number;
   position: number;
   below: number;
+}
+
+export interface CutEdge extends Edge {
   capacity: number;
+}
+
+export interface FlowEdge extends Edge {
+  flow: number;
 }
 
 export interface MaxFlow {
   value: number; // Infinity if nothing limits it
-  edges: Float64Array[]; // [layer] of [n, n]: the flow on every edge, layer 1 first
+  edges: FlowEdge[]; // those with flow
   cut: CutEdge[]; // highest layer first
   capacity: number; // of the cut; equals the value
 }
@@ -23,22 +31,30 @@ export class LayeredFlow {
   readonly n: number;
   readonly layer: number;
   private readonly capacities: readonly ArrayLike<number>[];
-  private readonly flow: Float64Array[];
-  private readonly touched: number[] = []; // edges with flow, as l * n * n + edge
-  private readonly distance: Int32Array; // [layer + 1, n], to the sink; -1 if none
-  private readonly next: Int32Array; // [layer + 1, n], the next edge to try
+  private readonly flow: Float64Array[]; // [layer] of [n, n]
+  private readonly touched: number[] = []; // edges with flow, as layer index * n * n + edge
+  private readonly distance: Int32Array; // [layer + 1, n]; -1: out of reach, -2: blocked
+  private readonly next: Int32Array; // [layer + 1, n]: the edge to try next
   private readonly queue: Int32Array;
+  private readonly order: Uint16Array[]; // [layer] of [n, n]: the edges of a node, large ones first
+  private readonly ordered: Uint8Array; // [layer + 1, n]
+  private readonly firstAbove: Int32Array; // [layer + 1, n] + 1: where a node's part of `above` is
+  private above = new Int32Array(0); // positions a layer up that send flow to a node
   private sink = 0;
 
   /** capacities: [layer] matrices [n, n], layer 1 first; Infinity for unlimited edges. */
   constructor(capacities: readonly ArrayLike<number>[], n: number) {
+    const nodes = (capacities.length + 1) * n;
     this.n = n;
     this.layer = capacities.length;
     this.capacities = capacities;
     this.flow = capacities.map(() => new Float64Array(n * n));
-    this.distance = new Int32Array((this.layer + 1) * n);
-    this.next = new Int32Array((this.layer + 1) * n);
-    this.queue = new Int32Array((this.layer + 1) * n);
+    this.order = capacities.map(() => new Uint16Array(n * n));
+    this.ordered = new Uint8Array(nodes);
+    this.distance = new Int32Array(nodes);
+    this.next = new Int32Array(nodes);
+    this.queue = new Int32Array(nodes);
+    this.firstAbove = new Int32Array(nodes + 1);
   }
 
   /** The maximum flow from a position at the top level to a token. */
@@ -47,21 +63,20 @@ export class LayeredFlow {
     this.sink = sink;
     if (this.unlimited(source, sink)) return Infinity;
     let total = 0;
-    while (this.search(source)) {
+    for (;;) {
+      this.listAbove();
+      if (!this.search(source)) return total;
       this.next.fill(0);
-      const pushed = this.push(this.layer, source, Infinity);
-      if (pushed <= NONE) break; // no more than rounding is left
-      total += pushed;
+      total += this.push(this.layer, source, Infinity);
     }
-    return total;
   }
 
   /** The same with the flow on every edge and a minimum cut, which is checked against it. */
   solve(source: number, sink: number): MaxFlow {
     const value = this.value(source, sink);
-    const edges = this.flow.map((flow) => flow.slice());
+    const edges = this.flowing();
     if (value === Infinity) return { value, edges, cut: [], capacity: Infinity };
-    const cut = this.minimumCut(source);
+    const cut = this.minimumCut();
     const capacity = cut.reduce((sum, edge) => sum + edge.capacity, 0);
     if (Math.abs(capacity - value) > 1e-7 * (1 + value)) {
       throw new Error(`A flow of ${value} has a cut of ${capacity}; they must be equal.`);
@@ -90,131 +105,162 @@ export class LayeredFlow {
     return level.has(sink);
   }
 
-  /** Distances to the sink through edges with room; whether the source has one. */
+  /** For each node, who sends flow to it: the ways back up. */
+  private listAbove(): void {
+    const { n, firstAbove, touched } = this;
+    const size = n * n;
+    firstAbove.fill(0);
+    for (const edge of touched) firstAbove[Math.floor(edge / size) * n + (edge % n) + 1]++;
+    for (let i = 1; i < firstAbove.length; i++) firstAbove[i] += firstAbove[i - 1];
+    this.above = new Int32Array(touched.length);
+    const fill = firstAbove.slice();
+    for (const edge of touched) {
+      const node = Math.floor(edge / size) * n + (edge % n);
+      this.above[fill[node]++] = Math.floor((edge % size) / n);
+    }
+  }
+
+  /** Distances from the source through edges with room; whether the sink has one. */
   private search(source: number): boolean {
-    const { n, distance, queue } = this;
+    const { n, distance, queue, firstAbove, above } = this;
     distance.fill(-1);
     // Positions of each level that have no distance yet, so that none is looked at twice.
-    const left: Int32Array[] = [];
-    const sizes: number[] = [];
-    for (let l = 0; l <= this.layer; l++) {
-      left.push(Int32Array.from({ length: n }, (_, i) => i));
-      sizes.push(l === 0 ? 0 : n); // other tokens lead nowhere
-    }
-    const goal = this.layer * n + source;
-    distance[this.sink] = 0;
-    queue[0] = this.sink;
+    const left = new Int32Array(distance.length);
+    const sizes = new Int32Array(this.layer + 1).fill(n);
+    for (let i = 0; i < left.length; i++) left[i] = i % n;
+    const start = this.layer * n + source;
+    distance[start] = 0;
+    queue[0] = start;
     let end = 1;
     for (let head = 0; head < end; head++) {
       const node = queue[head];
       const l = (node / n) | 0;
-      const v = node - l * n;
+      const u = node - l * n;
       const step = distance[node] + 1;
-      if (l < this.layer) {
-        const room = this.capacities[l];
-        const flow = this.flow[l];
-        const above = left[l + 1];
-        let kept = 0;
-        for (let i = 0; i < sizes[l + 1]; i++) {
-          const u = above[i];
-          if (room[u * n + v] - flow[u * n + v] > NONE) {
-            distance[(l + 1) * n + u] = step;
-            queue[end++] = (l + 1) * n + u;
-          } else above[kept++] = u;
-        }
-        sizes[l + 1] = kept;
-      }
-      if (l > 0 && l - 1 > 0) {
-        // A position below may send flow back up along an edge that has some.
-        const flow = this.flow[l - 1];
-        const below = left[l - 1];
+      const flow = this.flow[l - 1];
+      const capacities = this.capacities[l - 1];
+      if (l === 1) {
+        // Other tokens are dead ends.
+        const at = u * n + this.sink;
+        if (distance[this.sink] < 0 && capacities[at] - flow[at] > NONE) distance[this.sink] = step;
+      } else {
+        const base = (l - 1) * n;
         let kept = 0;
         for (let i = 0; i < sizes[l - 1]; i++) {
-          const u = below[i];
-          if (flow[v * n + u] > NONE) {
-            distance[(l - 1) * n + u] = step;
-            queue[end++] = (l - 1) * n + u;
-          } else below[kept++] = u;
+          const v = left[base + i];
+          const at = u * n + v;
+          if (distance[base + v] >= 0) continue; // reached from below in the meantime
+          if (capacities[at] - flow[at] > NONE) {
+            distance[base + v] = step;
+            queue[end++] = base + v;
+          } else left[base + kept++] = v;
         }
         sizes[l - 1] = kept;
       }
-      if (distance[goal] >= 0 && distance[goal] < step) break;
+      for (let i = firstAbove[node]; i < firstAbove[node + 1]; i++) {
+        const v = (l + 1) * n + above[i];
+        if (distance[v] < 0 && this.flow[l][above[i] * n + u] > NONE) {
+          distance[v] = step;
+          queue[end++] = v;
+        }
+      }
     }
-    return distance[goal] >= 0;
+    return distance[this.sink] >= 0;
   }
 
-  /** Push up to `limit` from a node towards the sink along shortest residual paths. */
+  /** Push up to `limit` from a node towards the sink along shortest paths. */
   private push(l: number, u: number, limit: number): number {
-    if (l === 0) return u === this.sink ? limit : 0;
-    const { n, distance, next } = this;
+    const { n, distance, next, firstAbove, above } = this;
     const node = l * n + u;
-    const wanted = distance[node] - 1;
-    let pushed = 0;
-    // Edges 0 to n - 1 lead down; n to 2n - 1 take back flow that came from above.
-    for (; next[node] < 2 * n; next[node]++) {
-      const edge = next[node];
-      if (edge < n) {
-        if (l === 1 && edge !== this.sink) continue;
-        if (distance[(l - 1) * n + edge] !== wanted) continue;
-        const at = u * n + edge;
-        const flow = this.flow[l - 1];
-        const room = this.capacities[l - 1][at] - flow[at];
+    const wanted = distance[node] + 1;
+    let pushed = l === 1 ? this.pushLast(u, limit, wanted) : 0;
+    if (l > 1) {
+      if (!this.ordered[node]) this.sort(l, u);
+      const order = this.order[l - 1];
+      const flow = this.flow[l - 1];
+      const capacities = this.capacities[l - 1];
+      const base = (l - 1) * n;
+      for (; next[node] < n && limit - pushed > NONE; next[node]++) {
+        const v = order[u * n + next[node]];
+        if (distance[base + v] !== wanted) continue;
+        const at = u * n + v;
+        const room = capacities[at] - flow[at];
         if (room <= NONE) continue;
-        const got = this.push(l - 1, edge, Math.min(limit - pushed, room));
-        if (got > 0) {
-          if (flow[at] === 0) this.touched.push((l - 1) * n * n + at);
-          flow[at] += got;
-          pushed += got;
-        }
-      } else if (l < this.layer) {
-        const above = edge - n;
-        if (distance[(l + 1) * n + above] !== wanted) continue;
-        const at = above * n + u;
-        const flow = this.flow[l];
-        if (flow[at] <= NONE) continue;
-        const got = this.push(l + 1, above, Math.min(limit - pushed, flow[at]));
-        flow[at] -= got;
+        const got = this.push(l - 1, v, Math.min(limit - pushed, room));
+        if (got === 0) continue;
+        if (flow[at] === 0) this.touched.push((l - 1) * n * n + at);
+        flow[at] += got;
         pushed += got;
+        if (limit - pushed <= NONE) return pushed; // this edge may have room left
       }
-      if (limit - pushed <= NONE) return pushed; // this edge may have room left
     }
+    // Take back flow that came from above, which then goes another way.
+    for (let i = firstAbove[node]; i < firstAbove[node + 1] && limit - pushed > NONE; i++) {
+      const back = this.flow[l];
+      const at = above[i] * n + u;
+      if (distance[(l + 1) * n + above[i]] !== wanted || back[at] <= NONE) continue;
+      const got = this.push(l + 1, above[i], Math.min(limit - pushed, back[at]));
+      back[at] -= got;
+      pushed += got;
+    }
+    // Nothing more gets through this node now, so that no one need try again.
+    if (limit - pushed > NONE) distance[node] = -2;
     return pushed;
   }
 
-  /** The edges that leave what the source still reaches; other tokens count as reached. */
-  private minimumCut(source: number): CutEdge[] {
+  /** From a position of the first layer straight to the sink. */
+  private pushLast(u: number, limit: number, wanted: number): number {
+    if (this.distance[this.sink] !== wanted) return 0;
+    const at = u * this.n + this.sink;
+    const flow = this.flow[0];
+    const got = Math.min(limit, this.capacities[0][at] - flow[at]);
+    if (got <= NONE) return 0;
+    if (flow[at] === 0) this.touched.push(at);
+    flow[at] += got;
+    return got;
+  }
+
+  /** Put a node's large edges first, so that most of what it gets leaves by few of them. */
+  private sort(l: number, u: number): void {
     const { n } = this;
-    const reached = new Uint8Array((this.layer + 1) * n);
-    const stack = [this.layer * n + source];
-    reached[stack[0]] = 1;
-    while (stack.length) {
-      const node = stack.pop() as number;
-      const l = (node / n) | 0;
-      const u = node - l * n;
-      const visit = (to: number): void => {
-        if (!reached[to]) {
-          reached[to] = 1;
-          stack.push(to);
-        }
-      };
+    const start = u * n;
+    const order = this.order[l - 1];
+    const capacities = this.capacities[l - 1];
+    let end = start;
+    let above = Infinity;
+    for (const least of [0.1, 0.02, 0.005, 0.001, -1]) {
       for (let v = 0; v < n; v++) {
-        // Tokens other than the sink are dead ends; the sink is out of reach.
-        if (l > 1 && this.capacities[l - 1][u * n + v] - this.flow[l - 1][u * n + v] > NONE) {
-          visit((l - 1) * n + v);
-        }
-        if (l < this.layer && this.flow[l][v * n + u] > NONE) visit((l + 1) * n + v);
+        const capacity = capacities[start + v];
+        if (capacity > least && capacity <= above) order[end++] = v;
       }
+      above = least;
     }
-    for (let v = 0; v < n; v++) reached[v] = v === this.sink ? 0 : 1;
+    this.ordered[l * n + u] = 1;
+  }
+
+  private flowing(): FlowEdge[] {
+    const { n } = this;
+    const edges: FlowEdge[] = [];
+    for (const edge of new Set(this.touched)) {
+      const l = Math.floor(edge / (n * n));
+      const at = edge % (n * n);
+      const flow = this.flow[l][at];
+      if (flow > NONE) edges.push({ layer: l + 1, position: Math.floor(at / n), below: at % n, flow });
+    }
+    return edges;
+  }
+
+  /** The edges that leave what the last search reached; other tokens count as reached. */
+  private minimumCut(): CutEdge[] {
+    const { n, distance, sink } = this;
     const cut: CutEdge[] = [];
     for (let l = this.layer; l > 0; l--) {
       for (let u = 0; u < n; u++) {
-        if (!reached[l * n + u]) continue;
+        if (distance[l * n + u] < 0) continue;
         for (let v = 0; v < n; v++) {
           const capacity = this.capacities[l - 1][u * n + v];
-          if (capacity > 0 && !reached[(l - 1) * n + v]) {
-            cut.push({ layer: l, position: u, below: v, capacity });
-          }
+          const beyond = l === 1 ? v === sink : distance[(l - 1) * n + v] < 0;
+          if (capacity > 0 && beyond) cut.push({ layer: l, position: u, below: v, capacity });
         }
       }
     }
@@ -227,10 +273,12 @@ export function capacitiesOf(
   layers: readonly Float32Array[],
   n: number,
   carried: readonly (readonly [number, number])[],
-): Float64Array[] {
-  const out = layers.map((layer) => Float64Array.from(layer));
-  for (const [layer, position] of carried) {
-    if (layer <= out.length) out[layer - 1][position * n + position] = Infinity;
-  }
-  return out;
+): Float32Array[] {
+  return layers.map((layer, l) => {
+    const here = carried.filter(([number]) => number === l + 1);
+    if (!here.length) return layer;
+    const out = layer.slice();
+    for (const [, position] of here) out[position * n + position] = Infinity;
+    return out;
+  });
 }

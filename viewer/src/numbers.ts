@@ -28,15 +28,21 @@ export class Numbers {
   private readonly products = new Map<string, Float32Array>();
   private readonly paths = new Map<string, MaxFlow>();
   private readonly queue: Queue;
-  private capacities: Float64Array[] | null = null;
+  private capacities: Float32Array[] | null = null;
 
-  constructor(example: Example, index: number, source: Source, changed: () => void) {
+  constructor(
+    example: Example,
+    index: number,
+    source: Source,
+    changed: () => void,
+    progressed: () => void = () => {},
+  ) {
     this.example = example;
     this.index = index;
     this.n = example.tokens.length;
     this.source = source;
     this.changed = changed;
-    this.queue = new Queue(changed);
+    this.queue = new Queue(changed, progressed);
   }
 
   /** What is being worked out, for a progress line; null when nothing is. */
@@ -126,6 +132,14 @@ export class Numbers {
     const row = this.findRow(method, layer, position, key);
     if (row) this.rows.set(key, row);
     return row;
+  }
+
+  /** Whether a row is at hand or quickly so; flow may have to be worked out first. */
+  quick(method: Method, layer: number, position: number): boolean {
+    if (method !== "flow" || this.n <= 64) return true;
+    if (this.rows.has(`flow/${layer}/${position}`)) return true;
+    const { chunks, flow_rows: kept } = this.example;
+    return flowKey(this.index, layer) in chunks && (!kept || kept.includes(position));
   }
 
   /** The scores of one item, tokens of a word merged: summed over attended, mean over attending. */
@@ -233,7 +247,7 @@ export class Numbers {
 
   private *findFlows(
     key: string,
-    capacities: Float64Array[],
+    capacities: Float32Array[],
     layer: number,
     position: number,
   ): Generator<[number, number]> {
@@ -249,7 +263,7 @@ export class Numbers {
 
   private *findPath(
     key: string,
-    capacities: Float64Array[],
+    capacities: Float32Array[],
     position: number,
     token: number,
   ): Generator<[number, number]> {
@@ -258,7 +272,7 @@ export class Numbers {
     if (this.paths.size > 20) this.paths.delete(this.paths.keys().next().value as string);
   }
 
-  private capacitiesUpTo(layer: number): Float64Array[] | null {
+  private capacitiesUpTo(layer: number): Float32Array[] | null {
     const layers = this.augmentedUpTo(layer);
     if (!layers) return null;
     if (!this.capacities || this.capacities.length < layer) {

@@ -51,14 +51,22 @@ export const fontOf = (size: number, weight = 400): string => `${weight} ${size}
 /** How far an edge's control points reach, as a share of its height. */
 export const BEND = 0.45;
 
+const widths = new Map<string, number>();
 let ruler: CanvasRenderingContext2D | null | undefined;
 
 /** The width of a text in pixels. */
 export function measure(text: string, size: number, weight = 400): number {
   if (ruler === undefined) ruler = document.createElement("canvas").getContext("2d");
   if (!ruler) return text.length * size * 0.55;
-  ruler.font = fontOf(size, weight);
-  return ruler.measureText(text).width;
+  const key = `${size} ${weight} ${text}`;
+  let width = widths.get(key);
+  if (width === undefined) {
+    ruler.font = fontOf(size, weight);
+    width = ruler.measureText(text).width;
+    if (widths.size > 20000) widths.clear();
+    widths.set(key, width);
+  }
+  return width;
 }
 
 /** The part of a text that fits a width, with an ellipsis. */

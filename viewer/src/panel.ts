@@ -132,7 +132,7 @@ export class Panel {
     );
   }
 
-  private showProgress(): void {
+  showProgress(): void {
     const progress = this.numbers.progress;
     const waiting = this.reading && !this.reading.row && !this.numbers.error;
     setText(

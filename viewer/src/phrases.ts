@@ -27,7 +27,7 @@ export const VIEW_NAMES: Record<ViewName, string> = {
 };
 
 export const VIEW_HINTS: Record<ViewName, string> = {
-  text: "The darker a word, the more of it reaches the outlined position. Click a word to look from it.",
+  text: "The stronger a word is shaded, the more of it reaches the outlined position. Click a word to look from it.",
   flow: "Tokens at the bottom, layers upward. Click a dot to look from it; click a token to see what runs to it.",
   map: "One row a layer, one column a token: how much reaches the position at each layer. Click a cell to choose its layer and token.",
   heads:

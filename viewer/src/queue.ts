@@ -18,11 +18,14 @@ export class Queue {
   private jobs: Job[] = [];
   private running = false;
   private readonly changed: () => void;
+  private readonly progressed: () => void;
   private told = 0;
   private stopped = false;
 
-  constructor(changed: () => void) {
+  /** changed: something is finished. progressed: the progress is worth showing again. */
+  constructor(changed: () => void, progressed: () => void) {
     this.changed = changed;
+    this.progressed = progressed;
   }
 
   get progress(): { what: string; done: number; total: number } | null {
@@ -65,9 +68,10 @@ export class Queue {
         finished = true;
       } else [job.done, job.total] = step.value;
     }
-    if (finished || performance.now() - this.told > 150) {
+    if (finished && !this.stopped) this.changed();
+    else if (performance.now() - this.told > 150) {
       this.told = performance.now();
-      if (!this.stopped) this.changed();
+      if (!this.stopped) this.progressed();
     }
     this.running = this.jobs.length > 0;
     if (this.running) setTimeout(() => this.slice(), 0);

@@ -94,8 +94,10 @@ export function read(numbers: Numbers, state: State, theme: Theme): Reading {
     found: search(labels, example, items, state.search),
   };
   // The chosen method first: what is on screen is loaded before what is in the table.
+  // Flow that would take long to work out waits until it is asked for.
   for (const method of [state.method, ...METHODS]) {
-    reading.rows[method] ??= scoresAt(reading, method, layer);
+    const wanted = method === state.method || numbers.quick(method, layer, position);
+    if (wanted) reading.rows[method] ??= scoresAt(reading, method, layer);
   }
   reading.row = reading.rows[state.method];
   reading.kept = keep(reading.row, columns, items.labels.length, state);

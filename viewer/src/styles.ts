@@ -162,7 +162,11 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
   .segments { display: flex; }
   .segments label { flex: 1 1 auto; text-align: center; }
   .segments span { padding: 5px 8px; font-size: 13px; }
-  .main-row > *, .option-row > .field { flex: 1 1 100%; }
+  .main-row { gap: 12px 18px; }
+  .main-row > fieldset, .option-row > .field { flex: 1 1 100%; }
+  .main-row > .field.wide, .main-row > .searching { flex: 1 1 120px; }
+  .main-row input[type="range"] { min-width: 100px; }
+  .count { display: none; }
   .sentence, .sentence.short { font-size: 19px; }
   .searching input { width: 100%; }
   .searching .field { flex: 1; }

@@ -30,6 +30,12 @@ export function numbersTable(reading: Reading, heads: Column[] | null): HTMLTabl
   return makeTable(reading, caption, columns);
 }
 
+/** How many cells the table has. */
+export function tableSize({ state, columns, example }: Reading): number {
+  const lists = { map: 3 * example.n_layers, heads: example.n_heads }[state.view as string] ?? 3;
+  return columns.length * lists;
+}
+
 export type { Column };
 
 const mapCaption = (reading: Reading): string =>

@@ -1,16 +1,17 @@
 // Text view: the sentence as real text with shaded words. Drawn with elements, so that it wraps,
 // can be selected and read aloud; for export it is painted where the elements stand.
 
-import { fontOf, type Painter } from "./painter.ts";
+import type { Painter } from "./painter.ts";
 import type { Reading } from "./reading.ts";
 import { shade } from "./theme.ts";
-import { digits } from "./visible.ts";
+import { digits, shorten } from "./visible.ts";
 
 export class TextView {
   readonly element: HTMLElement;
   private chips: HTMLElement[] = [];
   private labels: readonly string[] = [];
   private reading: Reading | null = null;
+  private position = -1;
 
   constructor(choose: (item: number) => void, hover: (item: number | null, at: Event) => void) {
     this.element = document.createElement("div");
@@ -55,6 +56,19 @@ export class TextView {
       chip.setAttribute("aria-label", `${reading.labels[i]}, ${row ? digits(row[i]) : "…"}`);
     });
     this.element.setAttribute("aria-activedescendant", this.chips[item].id);
+    if (this.position !== item) this.keepInSight(this.chips[item]);
+    this.position = item;
+  }
+
+  /** Scroll long texts, and nothing else, to a chip. */
+  private keepInSight(chip: HTMLElement): void {
+    const { scrollHeight, clientHeight } = this.element;
+    if (scrollHeight <= clientHeight + 4) return;
+    const frame = this.element.getBoundingClientRect();
+    const box = chip.getBoundingClientRect();
+    if (box.top < frame.top || box.bottom > frame.bottom) {
+      this.element.scrollTop += box.top - frame.top - frame.height / 2;
+    }
   }
 
   private build(reading: Reading): void {
@@ -67,7 +81,7 @@ export class TextView {
       chip.dataset.item = String(i);
       chip.dataset.testid = "token";
       chip.setAttribute("role", "option");
-      chip.textContent = label;
+      chip.textContent = shorten(label, 60);
       return chip;
     });
     const parts: Node[] = this.chips.flatMap((chip) => [chip, document.createTextNode(" ")]);
@@ -94,7 +108,7 @@ export class TextView {
       const box = boxes[0];
       if (!box) return;
       painter.text(
-        reading.labels[i],
+        shorten(reading.labels[i], 60),
         box.left - frame.left + box.width / 2,
         box.top - frame.top + box.height / 2 + size * 0.35,
         { size, align: "center", fill: chip.style.color || reading.theme.ink },
@@ -103,5 +117,3 @@ export class TextView {
     return { width: frame.width, height: frame.height };
   }
 }
-
-export const TEXT_FONT = fontOf(19);

@@ -1,6 +1,7 @@
 // The tooltip: a few lines beside the pointer, kept inside the viewer.
 
 import { make } from "./elements.ts";
+import { shorten } from "./visible.ts";
 
 export class Tooltip {
   private readonly element: HTMLElement;
@@ -22,7 +23,7 @@ export class Tooltip {
       this.text = text;
       const [title, ...rest] = lines;
       this.element.replaceChildren(
-        make("b", { dir: "auto" }, title),
+        make("b", { dir: "auto" }, shorten(title, 200)),
         ...rest.map((line) => make("span", { dir: "auto" }, line)),
       );
     }

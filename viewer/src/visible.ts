@@ -14,8 +14,8 @@ const code = (character: string): string =>
 
 function symbol(character: string): string {
   const point = character.codePointAt(0) ?? 0;
-  if (point < 0x20) return String.fromCodePoint(0x2400 + point);
-  if (point === 0x7f) return "␡";
+  if (point === 10) return "↵";
+  if (point === 9) return "⇥";
   return code(character);
 }
 
@@ -24,7 +24,7 @@ export function visible(text: string): string {
   let shown = String(text).replace(HIDDEN, symbol).replace(MARKS, "$1");
   if (!shown.includes("\u{1f3f4}")) shown = shown.replace(TAGS, code); // flags use tags
   if (shown === "") return "∅";
-  return /^\s+$/.test(shown) ? "␠".repeat(Math.min(shown.length, 8)) : shown;
+  return /^\s+$/.test(shown) ? "␣".repeat(Math.min(shown.length, 8)) : shown;
 }
 
 const segmenter =
@@ -62,8 +62,7 @@ export function digits(value: number): string {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "–" : "unlimited";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size < 0.0005) return value.toExponential(1).replace("e-", "e−");
-  return size >= 0.9995 ? value.toPrecision(3) : value.toFixed(size < 0.00995 ? 4 : 3);
+  return size < 0.0005 ? value.toExponential(2).replace("e-", "e−") : value.toPrecision(3);
 }
 
 export const percent = (share: number): string =>

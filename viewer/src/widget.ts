@@ -14,7 +14,7 @@ import { spoken } from "./phrases.ts";
 import { largest, read, type Reading } from "./reading.ts";
 import { changeState, initialState, type State } from "./state.ts";
 import { addStyles } from "./styles.ts";
-import { cutTable, numbersTable } from "./table.ts";
+import { cutTable, numbersTable, tableSize } from "./table.ts";
 import { DARK, LIGHT, type Theme } from "./theme.ts";
 import { Tooltip } from "./tooltip.ts";
 import { visible } from "./visible.ts";
@@ -31,6 +31,8 @@ export interface Viewer {
   exportSvg(): string;
   exportPng(): Promise<Blob>;
 }
+
+const SMALL_TABLE = 4000; // cells; larger ones are only filled in when they are open
 
 /** Show an explanation in an element. */
 export function mount(root: HTMLElement, source: Source, options: Options = {}): Viewer {
@@ -117,7 +119,8 @@ class Widget implements Viewer {
     );
     this.tooltip = new Tooltip(this.app);
     this.panels = header.examples.map((example, i) => {
-      const numbers = new Numbers(example, i, source, () => this.schedule());
+      const progressed = (): void => this.panels[i].showProgress();
+      const numbers = new Numbers(example, i, source, this.schedule, progressed);
       return new Panel(numbers, { change, tooltip: (lines, event) => this.tooltip.show(lines, event) });
     });
     this.app.addEventListener("keydown", (event) => this.key(event));
@@ -251,7 +254,7 @@ class Widget implements Viewer {
     if (this.destroyed) return;
     const panels = this.shownPanels();
     const tables = panels.flatMap(({ reading, scene }) => {
-      if (!reading) return [];
+      if (!reading || !(this.table.open || tableSize(reading) < SMALL_TABLE)) return [];
       const heads = this.state.view === "heads" ? headColumns(reading) : null;
       const numbers = numbersTable(reading, heads);
       return scene?.cut?.length ? [numbers, cutTable(reading, scene.cut)] : [numbers];

@@ -93,7 +93,7 @@ def pack(measured: Sequence[Measured]) -> bytes:
 def read_chunk(path: Path, n: int) -> list[Measured] | None:
     """The n texts of a chunk; None if it is not there, or is broken, and must be made again."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         names = [name for name in arrays if not name.startswith(LENGTHS)]
         parts = {

@@ -96,7 +96,7 @@ def count_limits(measured: Sequence[Measured]) -> dict[str, Any]:
         n = flows.shape[-1]
         pairs: NDArray[np.float64] = np.asarray(tied.sum((1, 2)) - n, dtype=np.float64)
         shares["tied"].append(pairs / max(n * (n - 1), 1))
-        shares["flat"].append(tied.all((1, 2)).astype(np.float64))
+        shares["flat"].append(np.asarray(tied.all((1, 2)), dtype=np.float64))
     return {name: listed(np.mean(found, axis=0)) for name, found in shares.items()}
 
 

@@ -80,7 +80,7 @@ def _beside(caption: str, result: Result, which: str) -> Table:
     n_layers = len(parts["all"]["methods"]["raw"]["mean"])
     comparable = n_layers == LAYERS[-1]
     layers = [layer - 1 for layer in LAYERS] if comparable else list(range(n_layers))
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for method in METHODS:
         if comparable:
             rows.append((f"{TITLES[method]}, paper, {PAPERS_MODEL}, 100", *PAPER[method]))

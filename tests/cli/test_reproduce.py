@@ -1,0 +1,75 @@
+"""The command `reproduce`, in-process."""
+
+import json
+
+import typer
+from typer.testing import CliRunner
+
+from attnflow.cli.reproduce import register
+from attnflow.experiments import EXPERIMENTS, keeping
+
+
+def run(*arguments):
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.callback()(lambda: None)
+    register(app)
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+def saturation(tmp_path, *arguments):
+    places = ("--out", tmp_path / "out", "--cache", tmp_path / "cache", "--threads", 1)
+    return run("saturation", "--data", "grammar", "--examples", 3, *places, *arguments)
+
+
+def test_without_a_name_experiments_are_listed():
+    result = run()
+    assert result.exit_code == 0
+    assert [line.split(":")[0] for line in result.stdout.splitlines()] == list(EXPERIMENTS)
+
+
+def test_an_unknown_name_is_misuse_and_told_before_anything_runs(tmp_path):
+    result = run("saturation", "tabel1", "--data", "grammar", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "there is no experiment 'tabel1'" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_data_the_user_is_sent_to_the_command_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ATTNFLOW_DATA", raising=False)
+    result = run("table1")
+    assert result.exit_code == 2
+    assert "`attnflow data`" in result.stderr
+    assert "--data grammar" in result.stderr
+
+
+def test_a_result_is_printed_and_saved(tmp_path):
+    result = saturation(tmp_path)
+    assert result.exit_code == 0
+    assert "Residual weight 0.5" in result.stdout
+    assert "attnflow: wrote" in result.stderr
+    saved = json.loads((tmp_path / "out" / "saturation.json").read_text())
+    assert saved["command"] == "attnflow reproduce saturation --data grammar --examples 3"
+    assert saved["date"].startswith("20")
+    assert saved["numbers"]["0.5"]["source"][0] == 0
+
+
+def test_formats_for_programs(tmp_path):
+    made = json.loads(saturation(tmp_path, "--format", "json").stdout)
+    assert made == json.loads((tmp_path / "out" / "saturation.json").read_text())
+    rows = saturation(tmp_path, "--format", "csv").stdout.splitlines()
+    assert rows[0] == "Residual weight 0.5,,L1,L2,L3,L4,L5,L6"
+    assert "| --- | ---: |" in saturation(tmp_path, "--format", "markdown").stdout
+
+
+def test_a_second_run_measures_nothing(tmp_path, monkeypatch):
+    first = saturation(tmp_path, "--format", "json").stdout
+    monkeypatch.setattr(keeping, "write_whole", None)  # would fail if it were called
+    assert saturation(tmp_path, "--format", "json").stdout == first
+
+
+def test_the_folders_of_this_machine_are_not_in_the_command(tmp_path):
+    result = saturation(tmp_path, "--model", "verb-number", "--format", "json", "--seed", 2)
+    command = json.loads(result.stdout)["command"]
+    assert str(tmp_path) not in command
+    assert command.endswith("--model verb-number --seed 2")

@@ -1,6 +1,6 @@
 """A stand-in for a model, without torch: tokens are words, and scores are made up from them."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from hashlib import sha256
 from pathlib import Path
 from time import sleep
@@ -9,7 +9,7 @@ import numpy as np
 
 from attnflow.corpus.example import Example, Outcome, Refused, Result, Scored
 from attnflow.corpus.folder import Folder
-from attnflow.corpus.running import Job, work
+from attnflow.corpus.job import Job, work
 from attnflow.corpus.settings import Settings
 from attnflow.corpus.source import open_source
 
@@ -23,7 +23,7 @@ def score(example: Example, settings: Settings = SETTINGS) -> Result:
     if len(tokens) > LONGEST:
         return Refused(example, f"the text has {len(tokens)} tokens.", "too_long")
     seed = np.frombuffer(sha256(example.text.encode()).digest(), dtype=np.uint8)
-    values = np.resize(seed, (2, 1, len(tokens))).astype(np.float32) / 255
+    values = (np.resize(seed, (2, 1, len(tokens))) / 255).astype(np.float32)
     importance = values[-1, 0].copy()
     importance[0] = np.nan
     return Scored(
@@ -39,7 +39,7 @@ def score(example: Example, settings: Settings = SETTINGS) -> Result:
     )
 
 
-def engine(settings, shards, report, pause=0.0) -> Iterator[list[Result]]:
+def engine(settings, shards, report, pause=0.0) -> Generator[list[Result], None, None]:
     """Scores shard by shard, resting before each example."""
     for shard in shards:
         results = []

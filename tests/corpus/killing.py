@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from attnflow.corpus.checking import check
-from attnflow.corpus.running import work
+from attnflow.corpus.job import work
 from tests.corpus.faking import contents, engine, job, run
 
 ROWS = 60

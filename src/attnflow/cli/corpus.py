@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnflow.cli import corpus_reading
-from attnflow.cli.corpus_progress import clock, shown_progress, stopping
+from attnflow.cli.corpus_progress import clock, plain_warnings, shown_progress, stopping
 from attnflow.cli.explain import Edges, Truncation
 from attnflow.cli.options import (
     HeadsOption,
@@ -175,7 +175,7 @@ def run(  # noqa: PLR0913 - one argument for each option
         settings["layers"] = None if layers == "all" else _numbers(layers, "--layers")
         from attnflow.corpus.running import run as run_corpus
 
-        with shown_progress(quiet) as progress:
+        with plain_warnings(), shown_progress(quiet) as progress:
             done = run_corpus(
                 given,
                 out,
@@ -278,7 +278,7 @@ def check(
             found = check_corpus(folder, progress=progress)
         _print_check(found)
         if repair and not found.complete:
-            with shown_progress(quiet=False) as watch:
+            with plain_warnings(), shown_progress(quiet=False) as watch:
                 repair_corpus(folder, found, threads=threads, progress=watch)
             found = check_corpus(folder)
             typer.echo("after the repair:")

@@ -3,8 +3,10 @@
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -103,6 +105,19 @@ def _bar() -> "Iterator[Callable[[Progress], None]]":
             )
 
         yield report
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Print each warning once, as a line of ours, and keep other packages from drawing bars."""
+    with suppress(ImportError):  # the library will say that transformers is missing
+        import_module("transformers.utils.logging").disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.simplefilter("once", UserWarning)
+        warnings.showwarning = lambda message, *_, **__: typer.echo(
+            f"attnflow: {message}", err=True
+        )
+        yield
 
 
 class Stopper:

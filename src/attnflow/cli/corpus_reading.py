@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attnflow.cli.corpus_progress import plain_warnings
 from attnflow.cli.explain import SpecialTokens
 from attnflow.cli.options import Format, FormatOption, clear_errors, echo, progress_bar
 
@@ -142,7 +143,8 @@ def show(
             return
         from attnflow.corpus.viewing import write_page
 
-        write_page(corpus.manifest.settings, stored.text, html)
+        with plain_warnings():
+            write_page(corpus.manifest.settings, stored.text, html)
         typer.echo(f"attnflow: wrote {html}; open it in a browser", err=True)
 
 

@@ -1,26 +1,19 @@
-"""From an input to a folder of shards: the loop that can be killed at any moment and goes on."""
+"""From an input to a folder of shards, in one call."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
-from attnflow.corpus.engines import Engine, open_engine
-from attnflow.corpus.example import Example, Refused, Result
+from attnflow.corpus.engines import open_engine
 from attnflow.corpus.folder import Folder
-from attnflow.corpus.identity import checksums, join_checksums, versions
-from attnflow.corpus.locking import ENDLESS, guarded, locked
-from attnflow.corpus.manifest import Manifest, settle
-from attnflow.corpus.progress import Counter, Summary, Watch, summarise
+from attnflow.corpus.identity import checksums
+from attnflow.corpus.job import SHARD_SIZE, Job, work
+from attnflow.corpus.locking import ENDLESS
+from attnflow.corpus.progress import Summary, Watch
 from attnflow.corpus.settings import Settings, Truncate, WhichPositions
-from attnflow.corpus.shards import Shard, cut, write_shard
-from attnflow.corpus.source import Format, Source, open_source
-from attnflow.corpus.writing import write_json
-from attnflow.errors import AttnflowError, FileError, InputError
+from attnflow.corpus.source import Format, open_source
+from attnflow.errors import InputError
 
-SHARD_SIZE = 1000
 Shards: TypeAlias = tuple[int, int | None]  # the first, and the one after the last
 
 
@@ -42,25 +35,6 @@ class SettingOptions(TypedDict, total=False):
     words: bool
     batch_tokens: int
     device: str
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a run has to do.
-
-    model: the checksums of the model's files. shards: those to compute.
-    strict: whether to stop at the first bad row. accept_versions: as in `settle`.
-    """
-
-    source: Source
-    folder: Folder
-    settings: Settings
-    model: dict[str, str]
-    columns: tuple[str | None, str | None] = (None, None)
-    shard_size: int = SHARD_SIZE
-    shards: range = range(ENDLESS)
-    strict: bool = False
-    accept_versions: bool = False
 
 
 def run(  # noqa: PLR0913 - one argument for each option
@@ -137,143 +111,3 @@ def _resolve_shards(shards: Shards | None) -> range:
             "from 0, such as 0:100. Give them like that."
         )
     return range(first, after)
-
-
-def work(
-    job: Job,
-    engine: Engine,
-    *,
-    progress: Watch | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> Summary:
-    """Do a job with an engine: settle the manifest, hold the lock, compute what is not finished."""
-    folder = job.folder
-    folder.create()
-    with locked(folder.path / "locks", job.shards):
-        with guarded(folder.path / "locks"):
-            settle(folder.manifest, _manifest(job), accept_versions=job.accept_versions)
-        folder.clean(job.shards)
-        known = {entry.shard: entry for entry in folder.entries() if entry.shard in job.shards}
-        counter = Counter(
-            progress,
-            _rows_in_range(job, folder.total() or job.source.count),
-            before=sum(entry.rows for entry in known.values()),
-            refused=sum(entry.refused for entry in known.values()),
-        )
-        loop = _Loop(job, engine, counter, frozenset(known), stop or (lambda: False))
-        loop.run()
-        complete = loop.at_end and not loop.stopped
-        return summarise(folder, counter, complete=complete, interrupted=loop.stopped)
-
-
-class _Loop:
-    """Feeds an engine with shards, and writes what comes back, in order."""
-
-    def __init__(
-        self,
-        job: Job,
-        engine: Engine,
-        counter: Counter,
-        known: frozenset[int],
-        stop: Callable[[], bool],
-    ) -> None:
-        self.job, self.engine, self.counter, self.known, self.stop = (
-            job,
-            engine,
-            counter,
-            known,
-            stop,
-        )
-        self.waiting: deque[Shard] = deque()
-        self.bad: Refused | None = None
-        self.stopped = self.at_end = False
-
-    def run(self) -> None:
-        job = self.job
-        with closing(self.engine(job.settings, self.feed(), self.counter.report)) as computed:
-            for results in computed:
-                shard = self.waiting.popleft()
-                if not job.source.unchanged():
-                    raise FileError(
-                        f"{job.source.name} changed while it was read; expected it to stay as it "
-                        "was. Put it back, or begin anew in another folder."
-                    )
-                if job.strict:
-                    self.refuse_bad(results)
-                entry = write_shard(job.folder, shard, results, job.settings, job.shard_size)
-                self.counter.finish(entry, len(results))
-        if self.bad is not None:
-            self.refuse_bad([self.bad])
-
-    def feed(self) -> Iterator[list[Example]]:
-        """The examples of each shard that is not finished, until asked to stop."""
-        for shard in self.shards():
-            if self.stop():
-                self.stopped = True
-                return
-            if self.job.strict and shard.refused:
-                self.bad = shard.refused[0]
-                return
-            self.waiting.append(shard)
-            yield shard.examples
-        self.at_end = True
-
-    def shards(self) -> Iterable[Shard]:
-        job, total = self.job, self.job.folder.total()
-        n_shards = None if total is None else -(-total // job.shard_size)
-        if n_shards is not None and self.known >= set(
-            range(job.shards.start, min(n_shards, job.shards.stop))
-        ):
-            return []  # all is done, and there is no need to read the input again
-        return cut(
-            job.source.rows(),
-            job.shard_size,
-            wanted=lambda number: number in job.shards and number not in self.known,
-            stop=job.shards.stop,
-            at_end=lambda rows: write_end(job.folder, rows),
-        )
-
-    def refuse_bad(self, results: Iterable[Result]) -> None:
-        """Raise AttnflowError for the first bad row."""
-        for one in results:
-            if isinstance(one, Refused):
-                index, line = one.example.index, one.example.line
-                where = f"row {index}" if line is None else f"line {line}"
-                raise AttnflowError(
-                    f"{self.job.source.name}, {where}: {one.reason} The run is strict and stops "
-                    "here; all shards finished before are kept. Mend the row, or run without "
-                    "--strict."
-                )
-
-
-def write_end(folder: Folder, rows: int) -> None:
-    """Note how many rows the input has."""
-    if folder.total() != rows:
-        write_json(folder.end, {"rows": rows})
-
-
-def _rows_in_range(job: Job, total: int | None) -> int | None:
-    """How many rows the shards of the job have; None if it is not known."""
-    if total is None:
-        return None
-    first, after = (min(n * job.shard_size, total) for n in (job.shards.start, job.shards.stop))
-    return after - first
-
-
-def _manifest(job: Job) -> Manifest:
-    source = job.source
-    return Manifest(
-        settings=job.settings,
-        shard_size=job.shard_size,
-        input={
-            "name": str(Path(source.name).absolute())
-            if Path(source.name).is_file()
-            else source.name,
-            "format": source.format,
-            "checksum": source.checksum,
-            "text_column": job.columns[0],
-            "id_column": job.columns[1],
-        },
-        model={"sha256": join_checksums(job.model), "files": job.model},
-        versions=(versions(),),
-    )

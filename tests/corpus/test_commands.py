@@ -1,0 +1,305 @@
+"""The commands `corpus ...` on tiny random models, in-process; and signals, in a process."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from attnflow import corpus
+from attnflow.cli.corpus import register
+from attnflow.explaining import explain
+from attnflow.importance.blank_out import blank_out
+from attnflow.models.loading import load_model
+from tests.corpus.faking import contents
+from tests.models.checkpoints import save
+
+ROOT = Path(__file__).parents[2]
+TEXTS = ["the key to cabinets", "", "the key", "is here the key to the cabinets", "x " * 20, "here"]
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("classifier"))
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "texts.jsonl"
+    lines = [json.dumps({"name": f"s{i}", "text": text}) for i, text in enumerate(TEXTS)]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def invoke(*arguments):
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.callback()(lambda: None)
+    register(app)
+    return CliRunner().invoke(app, ["corpus", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def scores(classifier, texts, tmp_path_factory):
+    """A corpus with all that can be asked for."""
+    out = tmp_path_factory.mktemp("scores") / "out"
+    options = ("--methods", "all", "--importance", "all", "--positions", "0,-1")
+    arguments = ("--model", classifier, "--id-column", "name", "--shard-size", 4, "--threads", 1)
+    result = invoke("run", texts, "--out", out, *options, *arguments)
+    assert result.exit_code == 0, result.output
+    assert "6 rows in 2 shards, 2 refused" in result.stdout
+    assert f"attnflow corpus errors {out}" in result.stdout
+    return out
+
+
+def test_scores_are_those_of_explain(scores, classifier):
+    loaded = load_model(classifier)
+    stored = list(corpus.open_corpus(scores).examples())
+    assert [one.id for one in stored] == ["s0", "s2", "s3", "s5"]
+    for one in stored:
+        expected = explain(one.text, loaded)
+        assert expected.prediction is not None
+        assert one.tokens == expected.tokens
+        assert one.special == expected.special
+        assert one.explained == expected.position == 0
+        assert one.positions == (0, len(one.tokens) - 1)
+        assert one.layers == (1, 2)
+        assert one.prediction == expected.prediction.label
+        assert one.probability == pytest.approx(expected.prediction.probability, abs=1e-6)
+        for method in ("raw", "rollout", "flow"):
+            scores_of = getattr(expected, method)(positions=one.positions).to_numpy()
+            np.testing.assert_allclose(one.scores[method], scores_of, atol=1e-6)
+        drops = blank_out(loaded, one.text).to_numpy()[0, 0]
+        np.testing.assert_allclose(one.importance["blank_out"], drops, atol=1e-6)
+
+
+def test_the_library_writes_the_same_bytes(scores, classifier, texts, tmp_path):
+    summary = corpus.run(
+        texts,
+        tmp_path / "out",
+        model=classifier,
+        methods=("raw", "rollout", "flow"),
+        importance=("blank_out", "input_gradients"),
+        positions=(0, -1),
+        id_column="name",
+        shard_size=4,
+        threads=2,
+    )
+    assert summary.complete
+    assert contents(tmp_path / "out") == contents(scores)
+
+
+def test_duckdb_reads_the_shards(scores):
+    query = f"""
+        SELECT id, layer, tokens[list_position(rollout, list_max(rollout))] AS best,
+               list_sum(rollout) AS total, prediction
+        FROM '{scores}/shards/*.parquet' WHERE position = explained ORDER BY index, layer
+    """
+    rows = duckdb.sql(query).fetchall()
+    assert [(row[0], row[1]) for row in rows] == [
+        (name, layer) for name in ("s0", "s2", "s3", "s5") for layer in (1, 2)
+    ]
+    for _, _, _, total, _ in rows:
+        assert total == pytest.approx(1, abs=1e-5)
+    [first] = [one for one in corpus.open_corpus(scores).examples() if one.id == "s0"]
+    best = first.attribution("rollout").top(1, position=0, layer=1)
+    assert rows[0][2] == best[0][0]
+    errors = duckdb.sql(f"SELECT id, why FROM '{scores}/errors/*.jsonl' ORDER BY index").fetchall()
+    assert errors == [("s1", "empty"), ("s4", "too_long")]
+
+
+def test_a_token_a_row_in_duckdb(scores):
+    query = f"""
+        SELECT id, unnest(tokens) AS token, unnest(flow) AS flow, unnest(blank_out) AS blank_out
+        FROM '{scores}/shards/*.parquet' WHERE layer = 2 AND position = explained
+    """
+    assert len(duckdb.sql(query).fetchall()) == 6 + 4 + 9 + 3  # [CLS] and [SEP] are tokens too
+
+
+def test_pandas_and_polars_read_the_shards(scores):
+    frame = pd.read_parquet(scores / "shards")
+    assert len(frame) == 4 * 2 * 2  # examples, positions, layers
+    assert frame["rollout"][0].dtype == np.float32
+    lazy = pl.scan_parquet(scores / "shards" / "*.parquet")
+    found = lazy.filter(pl.col("layer") == 2).select("id", "position").collect()
+    assert found["id"].to_list() == [name for name in ("s0", "s2", "s3", "s5") for _ in "01"]
+    assert str(lazy.collect_schema()["flow"]) == "List(Float32)"
+
+
+def test_the_table_is_the_mean_of_the_rank_correlations(scores):
+    from attnflow.evaluation import rank_correlation, summarise
+
+    printed = json.loads(invoke("table", scores, "--format", "json").stdout)
+    assert len(printed) == 3 * 2 + 3
+    stored = list(corpus.open_corpus(scores).examples())
+    for one in printed:
+        if one["against"] == "rollout" or one["against"] == "flow":
+            continue
+        rho = [
+            rank_correlation(
+                example.attribution(one["method"], position=0), example.attribution(one["against"])
+            )
+            for example in stored
+        ]
+        expected = summarise(rho)
+        np.testing.assert_allclose(one["mean"], expected.mean, atol=1e-9)
+        np.testing.assert_allclose(one["sd"], expected.sd, atol=1e-9)
+        assert one["n"] == expected.n.tolist()
+    shown = invoke("table", scores).stdout
+    assert "with blank_out" in shown
+    assert "methods with each other" in shown
+    # Only two ordinary tokens or fewer in two of the examples: they have no order to compare.
+    hidden = json.loads(invoke("table", scores, "--format", "json", "--special", "hide").stdout)
+    assert hidden[0]["left_out"] == [2, 2]
+    lines = invoke("table", scores, "--format", "csv").stdout.splitlines()
+    assert lines[0] == "method,against,layer,mean,sd,n,left_out"
+    assert len(lines) == 1 + 9 * 2
+
+
+def test_showing_one_example(scores, tmp_path):
+    result = invoke("show", scores, "s3")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("s3: is here the key to the cabinets\nclass: LABEL_")
+    for method in ("raw", "rollout", "flow", "blank_out", "input_gradients"):
+        assert f"\n{method}, layer" in result.stdout
+    last = invoke("show", scores, "s3", "--position", "-1")
+    assert "position 8 [SEP], 9 tokens" in last.stdout
+    assert "blank_out" not in last.stdout
+    result = invoke("show", scores, "s3", "--position", "4")
+    assert result.exit_code == 2
+    assert "position 4 was not scored; expected one of 0, 8" in result.stderr
+    page = tmp_path / "page.html"
+    assert invoke("show", scores, "s3", "--html", page).exit_code == 0
+    assert "cabinets" in page.read_text(encoding="utf-8")
+
+
+def test_what_cannot_be_shown(scores):
+    result = invoke("show", scores, "s1")
+    assert result.exit_code == 2
+    assert "the example 's1' was refused: the text is empty" in result.stderr
+    assert "there is no example 'nobody'" in invoke("show", scores, "nobody").stderr
+    assert "has no manifest.json" in invoke("show", scores / "shards", "s1").stderr
+
+
+def test_refused_rows_are_listed(scores):
+    lines = [json.loads(line) for line in invoke("errors", scores).stdout.splitlines()]
+    assert [(row["id"], row["line"], row["why"]) for row in lines] == [
+        ("s1", 2, "empty"),
+        ("s4", 5, "too_long"),
+    ]
+    assert "the text has 22 tokens" in lines[1]["reason"]
+    assert invoke("errors", scores, "--counts").stdout == "empty: 1\ntoo_long: 1\n"
+
+
+def test_the_summary_is_json(texts, classifier, tmp_path):
+    arguments = ("run", texts, "--model", classifier, "--out", tmp_path / "out")
+    result = invoke(*arguments, "--json", "--quiet", "--summary", tmp_path / "summary.json")
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert (printed["complete"], printed["rows"], printed["refused"]) == (True, 6, 2)
+    assert json.loads((tmp_path / "summary.json").read_text()) == printed
+    assert result.stderr == ""
+    again = json.loads(invoke(*arguments, "--json").stdout)
+    assert (again["rows"], again["new_rows"]) == (6, 0)
+    assert invoke(*arguments, "--quiet").stdout == ""
+
+
+def test_a_damaged_shard_is_named_and_repaired(texts, classifier, tmp_path):
+    out = tmp_path / "out"
+    assert invoke("run", texts, "--model", classifier, "--out", out, "--quiet").exit_code == 0
+    expected = contents(out)
+    assert invoke("check", out).exit_code == 0
+    shard = out / "shards/part-000000.parquet"
+    damaged = bytearray(shard.read_bytes())
+    damaged[100] ^= 255
+    shard.write_bytes(damaged)
+    result = invoke("check", out)
+    assert result.exit_code == 1
+    assert f"shard 0: {shard} has the SHA-256 " in result.stdout
+    assert "1 shard checked, 1 damaged; the corpus is not complete" in result.stdout
+    result = invoke("check", out, "--repair")
+    assert result.exit_code == 0, result.output
+    assert "after the repair:\n1 shard checked, 0 damaged; the corpus is complete" in result.stdout
+    assert contents(out) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "wording"),
+    [
+        (("--methods", "flows"), 2, "methods has 'flows'; expected 'raw', 'rollout' or 'flow'"),
+        (("--methods", "none"), 2, "no method was given"),
+        (("--importance", "shapley"), 2, "importance has 'shapley'"),
+        (("--positions", "first"), 2, "--positions is 'first'; expected explained, all, or whole"),
+        (("--layers", "top"), 2, "--layers is 'top'; expected all, or whole numbers"),
+        (("--shards", "5"), 2, "--shards is '5'; expected two whole numbers"),
+        (("--shards", "5:2"), 2, "shards is 5:2; expected a first shard"),
+        (("--model", "no/such/model"), 2, "there is no model no/such/model"),
+        (("--strict",), 1, "line 2: the text is empty; expected at least one word. The run is"),
+    ],
+)
+def test_exit_codes(texts, classifier, tmp_path, arguments, code, wording):
+    given = arguments if "--model" in arguments else ("--model", classifier, *arguments)
+    result = invoke("run", texts, "--out", tmp_path / "out", "--quiet", *given)
+    assert result.exit_code == code, result.output
+    assert result.stderr.startswith("attnflow: ")
+    assert wording in result.stderr
+
+
+STOPPED = """
+import sys
+from functools import partial
+import attnflow.corpus.engines as engines
+from tests.corpus.faking import engine
+engines._run_local = lambda threads, *given: engine(*given, pause=0.01)
+engines._device_here = lambda: "cpu"
+from attnflow.cli.main import main
+sys.argv[0] = "attnflow"
+main()
+"""
+
+
+def start(tmp_path, out):
+    """The command in a process of its own, with a stand-in for the model that takes its time."""
+    path = tmp_path / "many.txt"
+    path.write_text("\n".join(f"word {i}" for i in range(1000)))
+    arguments = ["corpus", "run", str(path), "--out", str(out), "--shard-size", "20"]
+    command = [sys.executable, "-c", STOPPED, *arguments, "--methods", "rollout", "--json"]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not list(out.glob("journal/part-*.json")):
+        assert process.poll() is None, process.communicate()
+    return process
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_one_signal_finishes_the_shard_in_hand(tmp_path, number, code):
+    out = tmp_path / "out"
+    process = start(tmp_path, out)
+    process.send_signal(number)
+    printed, said = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "finishing the shard in hand; Ctrl-C again stops at once" in said
+    summary = json.loads(printed)
+    assert summary["interrupted"]
+    assert 20 <= summary["rows"] < 1000
+    assert not list(out.rglob(".*.tmp"))
+    assert corpus.check(out).damaged == ()
+
+
+def test_two_signals_stop_at_once_and_lose_nothing(tmp_path):
+    out = tmp_path / "out"
+    process = start(tmp_path, out)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert printed == ""
+    assert corpus.check(out).damaged == ()

@@ -16,9 +16,9 @@ def run(*arguments):
     return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
 
 
-def saturation(tmp_path, *arguments):
+def saturation(tmp_path, *arguments, names=("saturation",)):
     places = ("--out", tmp_path / "out", "--cache", tmp_path / "cache", "--threads", 1)
-    return run("saturation", "--data", "grammar", "--examples", 3, *places, *arguments)
+    return run(*names, "--data", "grammar", "--examples", 3, *places, *arguments)
 
 
 def test_without_a_name_experiments_are_listed():
@@ -66,6 +66,16 @@ def test_a_second_run_measures_nothing(tmp_path, monkeypatch):
     first = saturation(tmp_path, "--format", "json").stdout
     monkeypatch.setattr(keeping, "write_whole", None)  # would fail if it were called
     assert saturation(tmp_path, "--format", "json").stdout == first
+
+
+def test_one_that_fails_does_not_stop_the_others(tmp_path):
+    result = saturation(
+        tmp_path, "--model", "verb-number", names=("table3", "saturation")
+    )  # the grammar makes up no sentiment
+    assert result.exit_code == 1
+    assert "attnflow: table3: " in result.stderr
+    assert "not done: table3" in result.stderr
+    assert "Residual weight 0.5" in result.stdout
 
 
 def test_the_folders_of_this_machine_are_not_in_the_command(tmp_path):

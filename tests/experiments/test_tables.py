@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attnflow import explain, load_model
+from attnflow.errors import FileError
 from attnflow.evaluation import rank_correlation
 from attnflow.experiments import table1, table2, table3
 from attnflow.experiments.agreement_report import CLAIMS
@@ -15,6 +16,7 @@ from attnflow.experiments.result import read_result, write_result
 from attnflow.experiments.sentences import read_agreement
 from attnflow.importance import blank_out, input_gradients
 from tests.models.checkpoints import make_loaded, save
+from tests.refusal import refusal
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +155,15 @@ def test_classes_are_found_by_name_or_by_number():
     named = make_loaded(id2label={0: "POSITIVE", 1: "NEGATIVE"})
     assert table3.find_class(named, "positive") == 0
     assert table3.find_class(make_loaded(), "positive") == 1
+
+
+def test_without_the_paper_s_model_another_is_named(monkeypatch):
+    def missing(_options, name):
+        raise FileError(f"there is no model {name}.")
+
+    monkeypatch.setattr(table3, "open_model", missing)
+    with refusal(FileError, "no model distilbert-base-uncased", "--model minilm-sst2"):
+        table3.open_classifier(Options())
+    with pytest.raises(FileError) as caught:
+        table3.open_classifier(Options(model="mine"))
+    assert "minilm" not in str(caught.value)

@@ -1,6 +1,7 @@
 """The command `reproduce`: the paper's tables and figures, and what goes beyond them."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -130,9 +131,25 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
             fillers=tuple(word.strip() for word in fillers.split(",")),
             candidates=tuple(candidates or ()),
         )
-        for name in chosen:
-            result, report = _run(name, options)
-            _print(result, report, output)
+        failed = [name for name in chosen if not _reproduce(name, options, output, chosen)]
+        if failed:
+            typer.echo(f"attnflow: not done: {', '.join(failed)}", err=True)
+            raise typer.Exit(1)
+
+
+def _reproduce(name: str, options: "Options", output: ReportFormat, chosen: Sequence[str]) -> bool:
+    """Run and print one experiment; of several, one that fails does not stop the others."""
+    from attnflow.errors import AttnflowError
+
+    try:
+        result, report = _run(name, options)
+    except AttnflowError as error:
+        if len(chosen) == 1:
+            raise
+        typer.echo(f"attnflow: {name}: {error}", err=True)
+        return False
+    _print(result, report, output)
+    return True
 
 
 def _run(name: str, options: "Options") -> "tuple[Result, Report]":

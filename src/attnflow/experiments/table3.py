@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from attnflow.errors import SelectionError
+from attnflow.errors import FileError, SelectionError
 from attnflow.experiments.agreement import stages
 from attnflow.experiments.correlating import (
     Correlations,
@@ -30,7 +30,7 @@ N_PAPER = 100  # sentences in the paper
 
 def run(options: Options, progress: Progress | None) -> Result:
     """Measure all sentences of the dev set, and a sample of 100 as in the paper."""
-    loaded = open_model(options, MODEL)
+    loaded = open_classifier(options)
     examples = read_sentiment(options)[: options.examples]
     texts = Texts.encode(
         loaded,
@@ -67,6 +67,22 @@ def run(options: Options, progress: Progress | None) -> Result:
         "sample": _numbers(ways, _sample(len(texts), options.seed), options.seed),
     }
     return Result(NAME, numbers, _settings(texts, options))
+
+
+def open_classifier(options: Options) -> LoadedModel:
+    """The model of the options, or the paper's.
+
+    Raises FileError if that one cannot be had, naming one that needs no network.
+    """
+    try:
+        return open_model(options, MODEL)
+    except FileError as error:
+        if options.model is not None:
+            raise
+        raise FileError(
+            f"{error} A MiniLM encoder with an adapter for SST-2 comes with attnflow: --model "
+            "minilm-sst2."
+        ) from error
 
 
 def find_class(loaded: LoadedModel, sentiment: str) -> int:

@@ -120,7 +120,7 @@ def run(  # noqa: PLR0913 - one argument for each option
     ] = None,
     batch_tokens: Annotated[
         int, typer.Option(min=1, help="Tokens that the model is run on at once.")
-    ] = 4096,
+    ] = 1024,
     device: Annotated[
         str | None, typer.Option(help="Where models run: cpu or cuda; a GPU if there is one.")
     ] = None,

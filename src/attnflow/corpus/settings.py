@@ -30,8 +30,8 @@ class Settings:
     normalise, residual_weight, heads, edges, target: as in `attnflow.explain`.
     truncate: "error" refuses an example that is too long, "cut" leaves out its end.
     words: whether to merge the tokens of each word.
-    batch_tokens: the most tokens, padding included, that the model is run on at once. The last bits
-    of a result depend on it.
+    batch_tokens: the most tokens, padding included, that the model is run on at once. More are
+    slower on a processor; a GPU takes 16,000. The last bits of a result depend on it.
     device: where the model runs.
     Raises InputError for an unknown choice.
     """
@@ -49,7 +49,7 @@ class Settings:
     target: str | int | None = None
     truncate: Truncate = "error"
     words: bool = False
-    batch_tokens: int = 4096
+    batch_tokens: int = 1024
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Settings:
                     "Choose one of these."
                 )
         if self.batch_tokens < 1:
-            raise InputError(f"batch_tokens is {self.batch_tokens}; expected 1 or more. Use 4096.")
+            raise InputError(f"batch_tokens is {self.batch_tokens}; expected 1 or more. Use 1024.")
         _check_positions(self.positions)
 
     def to_json(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ SETTINGS = {
     "svg.hashsalt": "attnflow",
     "pdf.fonttype": 42,
     "pdf.use14corefonts": False,
+    "text.hinting": "none",  # letters where they are measured, not moved to whole pixels
 }
 METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": "attnflow"},

@@ -17,6 +17,7 @@ from attnflow.words import STARTS
 POINT = 1 / 72  # inches
 LINE = 1.2  # height of a line of text, in sizes of its font
 SMALLEST = 4.0  # points: no label is made smaller than this
+STICKING = 0.5  # inches that a slanted label may stick out on the left
 
 
 def label(token: str) -> str:
@@ -45,23 +46,26 @@ def _visible(letter: str) -> str:
 
 
 @cache
-def _ruler() -> Any:
-    """A renderer to measure with; fine enough that rounding to its pixels does not matter."""
+def _rulers() -> list[tuple[int, Any]]:
+    """Renderers to measure with. Each rounds letters to its pixels, so that sizes differ."""
     agg = import_matplotlib("matplotlib.backends.backend_agg")
-    return agg.RendererAgg(8, 8, 576)
+    return [(dpi, agg.RendererAgg(8, 8, dpi)) for dpi in (100, 200, 300)]
 
 
 @cache
-def text_width(text: str, size: float) -> float:
-    """The width in inches of a line of text at a size in points."""
+def text_width(text: str, size: float, weight: str = "normal") -> float:
+    """The width in inches of a line of text at a size in points, wherever it is drawn."""
     import warnings
 
     manager = import_matplotlib("matplotlib.font_manager")
-    font = manager.FontProperties(family=font_family(), size=size)
+    font = manager.FontProperties(family=font_family(), size=size, weight=weight)
     with warnings.catch_warnings():  # of letters that no font has, which are drawn as boxes
         warnings.simplefilter("ignore", UserWarning)
-        width, _, _ = _ruler().get_text_width_height_descent(text, font, ismath=False)
-    return float(width) / 576
+        widths = [
+            ruler.get_text_width_height_descent(text, font, ismath=False)[0] / dpi
+            for dpi, ruler in _rulers()
+        ]
+    return float(max(widths))
 
 
 def widest(texts: Iterable[str], size: float) -> float:
@@ -74,12 +78,12 @@ def line_height(size: float) -> float:
     return LINE * size * POINT
 
 
-def wrap(text: str, size: float, width: float) -> list[str]:
+def wrap(text: str, size: float, width: float, weight: str = "normal") -> list[str]:
     """Break a text into lines of at most this width; a word that is wider is a line of its own."""
     lines: list[str] = []
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}" if lines else word
-        if lines and text_width(longer, size) <= width:
+        if lines and text_width(longer, size, weight) <= width:
             lines[-1] = longer
         else:
             lines.append(word)
@@ -116,7 +120,8 @@ def fit_below(texts: Sequence[str], cell: float, size: float) -> Slanted:
             text_width(text, size) * cos(slope) - (i + 0.5) * cell for i, text in enumerate(texts)
         )
         height = longest * sin(slope) + line_height(size) * cos(slope)
-        return Slanted(size, 45, height, max(left, 0.0), cell)
+        if left <= STICKING:
+            return Slanted(size, 45, height, max(left, 0.0), cell)
     smaller = max(min(size, cell / (LINE * POINT)), SMALLEST)
     cell = max(cell, line_height(smaller))
     return Slanted(smaller, 90, widest(texts, smaller), 0.0, cell)

@@ -137,7 +137,7 @@ def fit(row: Row, width: float) -> Fitted:
     room = across - (text_width("most 0.000", SIZE - 1) if row.own_scale else 0.0)
     return Fitted(
         row=row,
-        heading=wrap(row.heading, SIZE, width - 2 * EDGE) if row.heading else [],
+        heading=wrap(row.heading, SIZE, width - 2 * EDGE, "bold") if row.heading else [],
         titles=[wrap(panel.title, SIZE, room) for panel in row.panels],
         left=left,
         panel_width=across,

@@ -1,0 +1,91 @@
+import subprocess
+import sys
+
+import matplotlib as mpl
+import pytest
+
+from attnflow import FileError, InputError, MissingDependencyError
+from attnflow.figures import draw_maps, render, save, style
+from tests.figures.reading import random_explanation
+from tests.refusal import refusal
+
+TOKENS = ["[CLS]", "the", "keys", "$x$", "a<b>&c"]
+
+
+@pytest.fixture
+def figure():
+    return draw_maps(random_explanation(TOKENS), methods=["raw"])
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("a.svg", b"<?xml"), ("a.PDF", b"%PDF"), ("a.png", b"\x89PNG")]
+)
+def test_the_ending_says_what_is_written(figure, tmp_path, name, start):
+    save(figure, tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_text_stays_text_in_svg_and_is_escaped(figure):
+    svg = render(figure, "svg").decode()
+    for text in ("[CLS]", "$x$", "a&lt;b&gt;&amp;c", "share of attention"):
+        assert f">{text}</text>" in svg
+    assert "<b>" not in svg
+
+
+def test_pdf_has_true_fonts(figure):
+    pdf = render(figure, "pdf")
+    assert b"FontFile2" in pdf
+    assert b"/Type3" not in pdf
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
+def test_the_same_figure_gives_the_same_file(kind):
+    made = [render(draw_maps(random_explanation(TOKENS), methods=["raw"]), kind) for _ in range(2)]
+    assert made[0] == made[1]
+    assert b"date" not in made[0].lower() or kind == "png"
+
+
+def test_dots_per_inch_decide_the_size_of_a_png(figure):
+    import struct
+
+    width, _ = struct.unpack(">II", render(figure, "png", dpi=50)[16:24])
+    assert width == round(6.9 * 50)
+
+
+def test_settings_of_matplotlib_stay_as_they_are():
+    with mpl.rc_context({"svg.fonttype": "path", "font.size": 23.0}):
+        before = dict(mpl.rcParams)
+        render(draw_maps(random_explanation(TOKENS)), "svg")
+        assert dict(mpl.rcParams) == before
+
+
+def test_drawing_and_saving_need_no_pyplot():
+    code = (
+        "import sys, numpy as np, attnflow\n"
+        "from attnflow.figures import draw_maps, render\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "scores = np.ones((1, 1, 2))\n"
+        "render(draw_maps(attnflow.Attribution(scores, ('a', 'b'), 'flow', (1,), (0,))), 'svg')\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_letters_that_no_font_has_are_told_once():
+    figure = draw_maps(random_explanation(["[CLS]", "\U000f1234", "\U000f1235"]))
+    with pytest.warns(UserWarning, match="no font that is installed has") as caught:
+        render(figure, "png")
+    assert len(caught) == 1
+    assert "\U000f1234 \U000f1235" in str(caught[0].message)
+
+
+def test_refusals(figure, tmp_path, monkeypatch):
+    with refusal(InputError, "plot.jpg", ".svg, .pdf or .png"):
+        save(figure, tmp_path / "plot.jpg")
+    with refusal(InputError, "'gif'", "'svg', 'pdf' or 'png'"):
+        render(figure, "gif")
+    with refusal(FileError, "none/a.svg", "folder that exists"):
+        save(figure, tmp_path / "none" / "a.svg")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with refusal(MissingDependencyError, "matplotlib is not installed", "attnflow[figures]"):
+        style.import_matplotlib()

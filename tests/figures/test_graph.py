@@ -1,0 +1,126 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgb
+
+from attnflow import Attribution, InputError, SelectionError
+from attnflow.figures import draw_graph
+from attnflow.figures.style import LIGHT
+from tests.figures.reading import check_text, make_explanation, random_explanation, words_in
+from tests.refusal import refusal
+
+SENTENCE = ["[CLS]", "the", "keys", "to", "the", "cabinet"]
+TWO = make_explanation(["a", "b"], [[[0.2, 0.8], [0.0, 1.0]], [[0.5, 0.5], [0.0, 1.0]]])
+
+
+def collection_of(figure) -> Any:
+    [lines] = figure.axes[0].findobj(LineCollection)
+    return lines
+
+
+def lines_of(figure):
+    """For each panel the widths of lines, by their ends: (layer, token), (layer + 1, position)."""
+    found = []
+    for axes in figure.axes:
+        for lines in axes.findobj(LineCollection):
+            ends = [tuple(map(tuple, one)) for one in lines.get_segments()]
+            found.append(dict(zip(ends, lines.get_linewidths(), strict=True)))
+    return found
+
+
+def test_widths_are_weights_between_consecutive_layers():
+    figure = draw_graph(TWO, methods=["raw"])
+    [lines] = lines_of(figure)
+    assert set(lines) == {
+        ((0, 0), (1, 0)),  # a to itself 0.2; b has nothing to give to a
+        ((0, 1), (1, 0)),  # a to b 0.8
+        ((0, 1), (1, 1)),  # b to itself 1
+        ((1, 0), (2, 0)),
+        ((1, 1), (2, 0)),
+        ((1, 1), (2, 1)),
+    }
+    full = lines[((0, 1), (1, 1))]
+    assert lines[((0, 0), (1, 0))] == pytest.approx(0.2 * full)
+    assert lines[((0, 1), (1, 0))] == pytest.approx(0.8 * full)
+    assert lines[((1, 0), (2, 0))] == pytest.approx(0.5 * full)
+
+
+def test_lines_of_rollout_and_flow_go_back_to_the_input():
+    # Rollout of a at layer 2: (0.45, 0.55); its flow: min(0.75, 0.6) = 0.6 to a, and to b
+    # min(0.75, 0.4) + min(0.25, 1) = 0.65, which is (0.48, 0.52) of 1.25.
+    rollout, flow = lines_of(draw_graph(TWO, methods=["rollout", "flow"]))
+    full = rollout[((1, 1), (2, 1))]  # b has all of itself
+    assert rollout[((1, 0), (2, 0))] == pytest.approx(0.45 * full)
+    assert rollout[((1, 1), (2, 0))] == pytest.approx(0.55 * full)
+    assert flow[((1, 0), (2, 0))] == pytest.approx(0.48 * full)
+    assert flow[((1, 1), (2, 0))] == pytest.approx(0.52 * full)
+    assert rollout[((0, 0), (1, 0))] == flow[((0, 0), (1, 0))]  # the same at layer 1
+
+
+def test_stronger_lines_are_drawn_later_and_less_transparent():
+    figure = draw_graph(random_explanation(SENTENCE), methods=["raw"])
+    lines = collection_of(figure)
+    assert np.all(np.diff(lines.get_linewidths()) >= 0)
+    assert np.all(np.diff(lines.get_colors()[:, 3]) >= 0)
+
+
+def test_weak_lines_are_left_out():
+    [all_lines] = lines_of(draw_graph(TWO, methods=["raw"], threshold=0.0))
+    [strong] = lines_of(draw_graph(TWO, methods=["raw"], threshold=0.6))
+    assert len(all_lines) == 6
+    assert set(strong) == {((0, 1), (1, 0)), ((0, 1), (1, 1)), ((1, 1), (2, 1))}
+
+
+def test_lines_of_one_position_can_be_told_apart():
+    figure = draw_graph(random_explanation(SENTENCE), methods=["raw"], highlight="[CLS]")
+    lines = collection_of(figure)
+    orange = [tuple(colour[:3]) == to_rgb(LIGHT.highlight) for colour in lines.get_colors()]
+    assert orange == [tuple(segment[1])[1] == 0 for segment in lines.get_segments()]
+    assert sum(orange) > 6
+
+
+def test_hidden_tokens_are_no_nodes():
+    figure = draw_graph(random_explanation(SENTENCE), special="hide")
+    assert "[CLS]" not in words_in(figure)
+    nodes = {end for lines in lines_of(figure) for line in lines for end in line}
+    assert max(y for _, y in nodes) == 4
+
+
+def test_panels_go_below_each_other_in_a_column():
+    explanation = random_explanation(SENTENCE)
+    for width, n_rows in ((6.9, 1), (3.3, 3)):
+        figure = draw_graph(explanation, width=width)
+        panels = [axes for axes in figure.axes if str(axes.get_gid()).startswith("graph")]
+        assert len({round(axes.get_position().y0, 6) for axes in panels}) == n_rows
+        assert figure.get_size_inches()[0] == pytest.approx(width)
+
+
+@pytest.mark.parametrize("width", [3.3, 6.9])
+@pytest.mark.parametrize(
+    ("tokens", "n_layers"),
+    [(SENTENCE, 6), (SENTENCE, 12), ([f"word{i}" for i in range(60)], 2), (["x" * 90, "b"], 24)],
+)
+def test_no_text_is_cut_or_overlaps(width, tokens, n_layers):
+    attributions = []
+    random = np.random.default_rng(0)
+    for method in ("raw", "rollout", "flow"):
+        n = len(tokens)
+        scores = random.dirichlet(np.ones(n), size=(n_layers, n))
+        layers = tuple(range(1, n_layers + 1))
+        attributions.append(Attribution(scores, tuple(tokens), method, layers, tuple(range(n))))
+    for scale in ("shared", "own"):
+        figure = draw_graph(attributions, width=width, scale=scale, threshold=0.3)
+        assert set(tokens) <= set(check_text(figure))
+
+
+def test_refusals():
+    one = Attribution(np.ones((1, 1, 2)), ("a", "b"), "flow", (1,), (0,))
+    with refusal(InputError, "1 of 2 tokens have no position", "positions=range(n)"):
+        draw_graph(one)
+    with refusal(SelectionError, "there is no token 'c'"):
+        draw_graph(TWO, highlight="c")
+    wrong: Any = "layer"
+    with refusal(InputError, "scale is 'layer'"):
+        draw_graph(TWO, scale=wrong)

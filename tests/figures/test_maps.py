@@ -1,0 +1,145 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.collections import QuadMesh
+
+from attnflow import Attribution, InputError, ShapeError
+from attnflow.figures import draw_maps
+from tests.figures.reading import check_text, make_explanation, random_explanation, words_in
+from tests.refusal import refusal
+
+LONG = ["[CLS]", *(f"word{i}" for i in range(40)), "internationalisation", "[SEP]"]
+SENTENCE = ["[CLS]", "the", "article", "on", "NNP", "large", "systems"]
+
+
+def meshes(figure):
+    """What was drawn in each panel: shades [layers, tokens]."""
+    found = [mesh for axes in figure.axes for mesh in axes.findobj(QuadMesh)]
+    return [np.asarray(mesh.get_array()) for mesh in found]
+
+
+def test_panels_hold_rows_that_sum_to_1_on_one_scale():
+    # Raw attention of "a": layer 1 (0.2, 0.8), layer 2 (0.5, 0.5); augmented (0.6, 0.4) and
+    # (0.75, 0.25); that of "b": layer 1 (0, 1).
+    # Rollout at layer 2: 0.75 (0.6, 0.4) + 0.25 (0, 1) = (0.45, 0.55).
+    explanation = make_explanation(["a", "b"], [[[0.2, 0.8], [0.0, 1.0]], [[0.5, 0.5], [0.0, 1.0]]])
+    figure = draw_maps(explanation, methods=["raw", "rollout"])
+    raw, rollout = meshes(figure)
+    np.testing.assert_allclose(raw * 0.8, [[0.2, 0.8], [0.5, 0.5]])
+    np.testing.assert_allclose(rollout * 0.8, [[0.6, 0.4], [0.45, 0.55]])
+    assert "0.8" in words_in(figure)
+
+
+def test_each_panel_on_its_own_scale_says_where_that_ends():
+    explanation = make_explanation(["a", "b"], [[[0.2, 0.8], [0.0, 1.0]]])
+    figure = draw_maps(explanation, methods=["raw", "rollout"], scale="own")
+    raw, rollout = meshes(figure)
+    np.testing.assert_allclose(raw, [[0.25, 1.0]])
+    np.testing.assert_allclose(rollout, [[1.0, 0.4 / 0.6]])
+    assert {"most 0.8", "most 0.6", "most in the map"} <= set(words_in(figure))
+
+
+def test_shades_from_the_least_to_the_most_at_each_layer():
+    scores = np.asarray([[[0.1, 0.2, 0.3]], [[0.4, 0.4, 0.4]]])
+    attribution = Attribution(scores, ("a", "b", "c"), "flow", (1, 2), (0,))
+    figure = draw_maps(attribution, scale="layer", normalise="none")
+    np.testing.assert_allclose(meshes(figure)[0], [[0.0, 0.5, 1.0], [0.0, 0.0, 0.0]])
+    assert {"least", "most at the layer"} <= set(words_in(figure))
+
+
+def test_scores_are_drawn_as_they_are_if_asked():
+    attribution = Attribution(np.asarray([[[1.0, 3.0]]]), ("a", "b"), "flow", (4,), (1,))
+    figure = draw_maps(attribution, normalise="none")
+    np.testing.assert_allclose(meshes(figure)[0] * 3, [[1.0, 3.0]])
+    assert {"attention", "3", "4", "Attention flow"} <= set(words_in(figure))
+
+
+def test_words_specials_layers_and_position_are_chosen_as_in_explanations():
+    explanation = random_explanation(["[CLS]", "cabinet", "##s", "key"])
+    figure = draw_maps(
+        explanation, methods=["raw"], words=True, special="hide", layers=[2, 5], position="key"
+    )
+    expected = explanation.raw(
+        words=True, special="hide", layers=[2, 5], positions="key", normalise="rows"
+    ).to_numpy()[:, 0]
+    np.testing.assert_allclose(meshes(figure)[0] * expected.max(), expected)
+    words = words_in(figure)
+    assert "cabinets" in words
+    assert "[CLS]" not in words
+    assert {"2", "5"} <= set(words)
+
+
+def test_several_explanations_make_rows_or_one_row_if_there_is_one_method():
+    several = [random_explanation(SENTENCE, seed=i) for i in range(3)]
+    grid = draw_maps(several, titles=["(a) one", "(b) two", "(c) three"])
+    across = draw_maps(several, methods=["raw"], titles=["(a) one", "(b) two", "(c) three"])
+    assert len(meshes(grid)) == 9
+    assert len(meshes(across)) == 3
+    tops = {round(axes.get_position().y1, 6) for axes in across.axes if not axes.get_gid()}
+    assert len(tops) == 1
+    assert {"(a) one", "(b) two", "(c) three"} <= set(words_in(across))
+
+
+def test_layers_go_upward():
+    figure = draw_maps(random_explanation(SENTENCE), methods=["raw"])
+    ticks = figure.axes[0].yaxis.get_ticklabels()
+    assert [tick.get_text() for tick in ticks] == ["1", "2", "3", "4", "5", "6"]
+    assert figure.axes[0].get_ylim() == (0.0, 6.0)
+
+
+@pytest.mark.parametrize("width", [3.3, 6.9])
+@pytest.mark.parametrize("tokens", [SENTENCE, LONG, ["[CLS]", "a"], ["x" * 70, "b"]])
+@pytest.mark.parametrize("scale", ["shared", "own"])
+def test_no_text_is_cut_or_overlaps(width, tokens, scale):
+    explanation = random_explanation(tokens, n_layers=12 if tokens is LONG else 6)
+    figure = draw_maps(
+        [explanation, explanation],
+        width=width,
+        scale=scale,
+        titles=["(a) a title that is so long that it does not fit into one line of a column", ""],
+    )
+    check_text(figure)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_token_is_written_in_full(dark):
+    figure = draw_maps(random_explanation(LONG), methods=["flow"], width=3.3, dark=dark)
+    assert set(LONG) <= set(check_text(figure))
+
+
+def test_hostile_and_foreign_tokens_are_written_as_text():
+    tokens = ["[CLS]", "$\\frac{1}{2}$", "<script>", "a\x00b", "\u05e9\u05dc\u05d5\u05dd", "\u202e"]
+    figure = draw_maps(random_explanation(tokens), methods=["raw"])
+    words = check_text(figure)
+    assert {"$\\frac{1}{2}$", "<script>", "a\\x00b", "\\u202e"} <= set(words)
+
+
+def test_500_tokens_widen_the_figure_rather_than_overlap():
+    tokens = [f"t{i}" for i in range(500)]
+    scores = np.random.default_rng(0).random((4, 1, 500))
+    figure = draw_maps(Attribution(scores, tuple(tokens), "rollout", (1, 2, 3, 4), (0,)))
+    assert figure.get_size_inches()[0] > 6.9
+    assert set(tokens) <= set(words_in(figure))
+
+
+def test_refusals():
+    explanation: Any = random_explanation(["a", "b"])
+    wrong: Any = "wrong"
+    two = Attribution(np.ones((1, 2, 2)), ("a", "b"), "flow", (1,), (0, 1))
+    with refusal(InputError, "scale is 'wrong'", "'shared' or 'own'"):
+        draw_maps(explanation, scale=wrong)
+    with refusal(InputError, "normalise is 'wrong'"):
+        draw_maps(explanation, normalise=wrong)
+    with refusal(InputError, "the method is 'saliency'"):
+        draw_maps(explanation, methods=["saliency"])
+    with refusal(InputError, "2 titles were given for 1 rows"):
+        draw_maps(explanation, titles=["a", "b"])
+    with refusal(InputError, "has 2 positions", "position=..."):
+        draw_maps(two)
+    with refusal(InputError, "asked for of Attributions", "Give an Explanation"):
+        draw_maps(two, position=0, words=True)
+    with refusal(InputError, "a str was given to draw"):
+        draw_maps([wrong], position=0)
+    with refusal(ShapeError, "a batch", "attribution.example(i)"):
+        draw_maps(Attribution(np.ones((3, 1, 1, 2)), ("a", "b"), "flow", (1,), (0,)))

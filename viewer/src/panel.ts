@@ -103,8 +103,11 @@ export class Panel {
     const own = row ? Math.max(...columns.map((i) => row[i]), 0) : 0;
     const most = state.scale === "shared" ? shared : own;
     const asText = state.view === "text";
+    const leaving = asText ? this.stage.element : this.text.element;
+    const focused = (this.element.getRootNode() as ShadowRoot).activeElement === leaving;
     this.text.element.hidden = !asText;
     this.stage.element.hidden = asText;
+    if (focused) this.focus(); // else the keyboard would be lost with what it was on
     this.scene = asText ? null : makeScene(reading, this.room, most);
     if (this.scene) this.stage.show(this.scene, `${lookingFrom(reading)}. Arrow keys move.`);
     else {

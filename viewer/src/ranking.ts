@@ -26,7 +26,7 @@ export class Ranking {
 
   constructor(choose: (token: number) => void) {
     this.choose = choose;
-    this.title = make("h3", { dir: "auto" });
+    this.title = make("h2", { dir: "auto" });
     this.list = make("ol", { class: "ranking", testid: "ranking" });
     this.element = make("div", { class: "readout" }, this.title, this.list);
   }
@@ -90,7 +90,7 @@ export function predictionBox(prediction: Prediction | null): HTMLElement | null
   return make(
     "div",
     { class: "prediction", testid: "prediction" },
-    make("h3", {}, `The model predicts (${visible(kind)})`),
+    make("h2", {}, `The model predicts (${visible(kind)})`),
     make(
       "p",
       { class: "target" },

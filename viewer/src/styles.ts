@@ -99,7 +99,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .legend { display: flex; align-items: center; gap: 8px; font-size: 12px; color: var(--quiet);
   margin-top: 14px; font-variant-numeric: tabular-nums; }
 .legend i { width: 120px; height: 8px; border-radius: 4px; background: var(--ramp); }
-.readout h3, .prediction h3 { font-size: 13px; font-weight: 600; color: var(--quiet);
+.readout h2, .prediction h2 { font-size: 13px; font-weight: 600; color: var(--quiet);
   margin: 0 0 8px; overflow-wrap: anywhere; }
 .ranking { list-style: none; margin: 0; padding: 0; font-size: 14px; }
 .ranking button { display: grid; grid-template-columns: minmax(0, 9ch) 1fr 6ch; gap: 10px;

@@ -118,7 +118,7 @@ class Watched:
             skip_or_fail("axe-core is not installed: run npm ci in the folder viewer")
         if not self.page.evaluate("typeof axe === 'object'"):
             self.page.evaluate(AXE.read_text(encoding="utf-8") + "; undefined")
-        result = self.page.evaluate("axe.run(document)")
+        result = self.page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
         return [
             f"{found['id']}: {node['target']} {node['failureSummary']}"
             for found in result["violations"]

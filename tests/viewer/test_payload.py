@@ -16,6 +16,8 @@ from tests.models.checkpoints import VOCABULARY, make_tokenizer
 from tests.refusal import refusal
 from tests.viewer.examples import HOSTILE, classified, hostile, made_up
 
+TEXT = "the key to cabinets"
+
 
 def halves(payload, key):
     example, _, _ = key.split("/")
@@ -79,6 +81,18 @@ def test_several_are_compared_and_named_by_the_first():
         halves(payload, "1/attention/1"),
         payload.examples[1].graph.attention[0].astype(np.float16),
     )
+
+
+def test_examples_are_named_by_what_tells_them_apart():
+    one = replace(classified(), model="bert")
+    names = payloads.name_examples
+    assert names([one]) == ["bert · 2 layers"]
+    assert names([one, replace(one, model="gpt")]) == ["bert · 2 layers", "gpt · 2 layers"]
+    assert names([one, replace(one, text="x" * 50)]) == [TEXT, "x" * 39 + "…"]
+    assert names([one, replace(one, text="x", model="gpt")]) == [
+        f"{TEXT} · bert · 2 layers",
+        "x · gpt · 2 layers",
+    ]
 
 
 def test_of_large_graphs_flow_is_that_of_the_explained_position(monkeypatch):

@@ -41,7 +41,11 @@ class Payload:
 
     def header(self) -> dict[str, Any]:
         """All but the arrays, as JSON can write it."""
-        described = [_describe(i, one) for i, one in enumerate(self.examples)]
+        names = name_examples(self.examples)
+        described = [
+            {"name": name, **_describe(i, one)}
+            for i, (name, one) in enumerate(zip(names, self.examples, strict=True))
+        ]
         return {"format": FORMAT, "title": self.title, "examples": described}
 
     def header_json(self) -> str:
@@ -129,8 +133,8 @@ def make_payload(explanations: Sequence[Explanation], *, title: str | None = Non
     for one in explanations:
         expect_kind(one, Explanation, "Make one: attnflow.explain(text).")
     found = explanations[0].text or " ".join(explanations[0].tokens)
-    short = found if len(found) <= 80 else f"{found[:79]}…"
-    return Payload(tuple(one.on_host() for one in explanations), short if title is None else title)
+    shown = shorten(found, 80) if title is None else title
+    return Payload(tuple(one.on_host() for one in explanations), shown)
 
 
 def flow_rows(explanation: Explanation) -> list[int] | None:
@@ -151,6 +155,26 @@ def _n_pairs(explanation: Explanation) -> int:
     return explanation.graph.n_layers * n * (n if rows is None else len(rows))
 
 
+def name_examples(explanations: Sequence[Explanation]) -> list[str]:
+    """A name for each: its model if those differ or there is one, and otherwise its text."""
+    names = []
+    for one in explanations:
+        n = one.graph.n_layers
+        layers = f"{n} layer{'' if n == 1 else 's'}"
+        names.append(f"{one.model} · {layers}" if one.model else layers)
+    texts = [shorten(one.text or " ".join(one.tokens), 40) for one in explanations]
+    if len(names) == 1 or len(set(texts)) == 1:
+        return names
+    if len(set(names)) == 1:
+        return texts
+    return [f"{text} · {name}" for text, name in zip(texts, names, strict=True)]
+
+
+def shorten(text: str, most: int) -> str:
+    """A text of at most so many characters, with an ellipsis for the rest."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def _describe(index: int, explanation: Explanation) -> dict[str, Any]:
     """The header of one example."""
     graph, words, n = explanation.graph, explanation.words, len(explanation.tokens)
@@ -162,9 +186,7 @@ def _describe(index: int, explanation: Explanation) -> dict[str, Any]:
     for layer, count in enumerate(n_heads, start=1):
         shapes[f"{index}/heads/{layer}"] = [count, n, n]
     carried = [] if graph.carried is None else np.argwhere(graph.carried).tolist()
-    n_layers = f"{graph.n_layers} layer{'' if graph.n_layers == 1 else 's'}"
     return {
-        "name": f"{explanation.model} · {n_layers}" if explanation.model else n_layers,
         "text": explanation.text,
         "model": explanation.model,
         "tokens": list(explanation.tokens),

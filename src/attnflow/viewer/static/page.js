@@ -68,8 +68,15 @@ async function sourceOf(name) {
   };
 }
 
+/** What of the state fits another text as well. */
+function lastingState() {
+  if (!viewer) return undefined;
+  const { view, method, special, words, normalise, scale } = viewer.getState();
+  return { view, method, special, words, normalise, scale };
+}
+
 /** Start a computation by `send`, wait for it, and show what comes out. */
-async function show(send, link, state) {
+async function show(send, link, state = lastingState()) {
   const mine = ++turn;
   say("Sending …");
   try {

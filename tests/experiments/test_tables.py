@@ -80,6 +80,16 @@ def test_all_sentences_are_in_one_group_of_attractors(first):
     assert sum(g["examples"] for g in first.numbers["attractors"].values()) == 10
 
 
+def test_texts_are_grouped_by_their_length(first):
+    lengths = first.numbers["lengths"]
+    assert sum(group["examples"] for group in lengths.values()) == 10
+    shortest = min(int(title.split()[0]) for title in lengths)
+    assert shortest >= 3
+    means = [(g["methods"]["flow"]["mean"][-1], g["examples"]) for g in lengths.values()]
+    whole = sum(mean * n for mean, n in means) / 10
+    assert whole == pytest.approx(first.numbers["methods"]["flow"]["mean"][-1], abs=1e-4)
+
+
 @pytest.mark.parametrize(("module", "cell"), [(table1, "0.69±0.27"), (table2, "0.53±0.33")])
 def test_the_paper_s_numbers_stand_beside_ours(first, second, module, cell):
     result = first if module is table1 else second

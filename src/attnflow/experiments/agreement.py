@@ -7,7 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.data.example import NUMBERS, AgreementExample
-from attnflow.experiments.correlating import correlate, select, sum_up, sum_up_fully
+from attnflow.experiments.correlating import (
+    Correlations,
+    correlate,
+    select,
+    sum_up,
+    sum_up_fully,
+)
 from attnflow.experiments.keeping import Measured
 from attnflow.experiments.measuring import Attending, Texts, open_model
 from attnflow.experiments.options import Options, Progress
@@ -19,6 +25,7 @@ Selection: TypeAlias = Callable[[Sequence[Measured]], list[NDArray[np.float64]]]
 
 MODEL = "verb-number"
 RESIDUALS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+LENGTHS = ((3, 3), (4, 6), (7, 12), (13, 1000))  # numbers of tokens that are summed up apart
 UNITS = 1000  # of progress in each stage
 
 
@@ -101,10 +108,12 @@ def correlations_with(
     changed["the authors' ranks and highest positions"] = sum_up(
         correlate(highest, main, ties="dense")
     )
+    correlations = correlate(attention, main)
     numbers = {
         "accuracy": round(float(np.mean([one["right"][0] for one in importance])), 4),
-        **sum_up_fully(correlate(attention, main), seed=options.seed),
+        **sum_up_fully(correlations, seed=options.seed),
         "variants": changed,
+        "lengths": by_length(correlations, texts),
         "attractors": {
             str(k): _group(encode(texts.loaded, examples, options), kind, begin)
             for k, examples in groups.items()
@@ -112,6 +121,21 @@ def correlations_with(
         "residual": sweep(texts, {kind: main}, begin)[kind],
     }
     return numbers, describe(texts, sentences)
+
+
+def by_length(correlations: Correlations, texts: Texts) -> dict[str, Any]:
+    """The correlations of short and long texts apart, by the number of tokens with [CLS]."""
+    lengths = np.asarray([one.n_inputs for one in texts.encoded])
+    found = {}
+    for least, most in LENGTHS:
+        chosen = (lengths >= least) & (lengths <= most)
+        if chosen.any():
+            title = f"{least}" if least == most else f"{least} to {min(most, lengths.max())}"
+            found[title] = {
+                "examples": int(chosen.sum()),
+                "methods": sum_up({method: rho[chosen] for method, rho in correlations.items()}),
+            }
+    return found
 
 
 def _group(texts: Texts, kind: str, begin: Callable[[], Progress | None]) -> dict[str, Any]:

@@ -51,7 +51,8 @@ def report_correlations(
                 "for all of these tests (Holm)",
                 numbers["comparisons"],
             ),
-            attractors_table(numbers["attractors"]),
+            group_table("By the number of attractors", "attractors", numbers["attractors"]),
+            group_table("By the number of tokens, with [CLS]", "tokens", numbers["lengths"]),
             variants_table("Variants", numbers["variants"]),
             residual_table(numbers["residual"], SHOWN_RESIDUALS),
         ),
@@ -109,25 +110,22 @@ CLAIMS = {
 }
 
 
-def attractors_table(groups: Mapping[str, Any]) -> Table:
-    """The correlations by the number of attractors."""
+def group_table(caption: str, what: str, groups: Mapping[str, Any]) -> Table:
+    """The correlations of groups of examples, such as those with as many attractors."""
     rows = [
         (
-            f"{k}: {name(method)}",
+            f"{group}: {name(method)}",
             f"{found['examples']:,}",
-            f"{found['accuracy']:.3f}",
+            *([f"{found['accuracy']:.3f}"] if "accuracy" in found else []),
             *(mean_and_sd(found["methods"][method], i) for i in range(n)),
         )
-        for k, found in groups.items()
+        for group, found in groups.items()
         for n in [len(found["methods"]["raw"]["mean"])]
         for method in METHODS
     ]
-    n = len(rows[0]) - 3 if rows else 0
-    return Table(
-        "By the number of attractors",
-        ("attractors: method", "examples", "accuracy", *layer_names(n)),
-        tuple(rows),
-    )
+    columns = ["examples", *(["accuracy"] if "accuracy" in next(iter(groups.values())) else [])]
+    n = len(rows[0]) - 1 - len(columns)
+    return Table(caption, (f"{what}: method", *columns, *layer_names(n)), tuple(rows))
 
 
 def residual_table(found: Mapping[str, Any], weights: Sequence[str]) -> Table:

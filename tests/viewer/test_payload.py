@@ -10,7 +10,8 @@ from attnflow import InputError, SelectionError, flow, raw_attention
 from attnflow.explaining import explain
 from attnflow.image_grid import ImageGrid
 from attnflow.models.predicting import Outcome, Prediction
-from attnflow.viewer import payload as payloads
+from attnflow.viewer import flow_rows
+from attnflow.viewer.header import name_examples
 from attnflow.viewer.payload import make_payload
 from tests.models.checkpoints import VOCABULARY, make_tokenizer
 from tests.refusal import refusal
@@ -85,18 +86,17 @@ def test_several_are_compared_and_named_by_the_first():
 
 def test_examples_are_named_by_what_tells_them_apart():
     one = replace(classified(), model="bert")
-    names = payloads.name_examples
-    assert names([one]) == ["bert · 2 layers"]
-    assert names([one, replace(one, model="gpt")]) == ["bert · 2 layers", "gpt · 2 layers"]
-    assert names([one, replace(one, text="x" * 50)]) == [TEXT, "x" * 39 + "…"]
-    assert names([one, replace(one, text="x", model="gpt")]) == [
+    assert name_examples([one]) == ["bert · 2 layers"]
+    assert name_examples([one, replace(one, model="gpt")]) == ["bert · 2 layers", "gpt · 2 layers"]
+    assert name_examples([one, replace(one, text="x" * 50)]) == [TEXT, "x" * 39 + "…"]
+    assert name_examples([one, replace(one, text="x", model="gpt")]) == [
         f"{TEXT} · bert · 2 layers",
         "x · gpt · 2 layers",
     ]
 
 
 def test_of_large_graphs_flow_is_that_of_the_explained_position(monkeypatch):
-    monkeypatch.setattr(payloads, "FLOW_PAIRS", 2 * 6 * 6 - 1)
+    monkeypatch.setattr(flow_rows, "FLOW_PAIRS", 2 * 6 * 6 - 1)
     payload = make_payload([classified()])
     assert payload.header()["examples"][0]["flow_rows"] == [0]
     rows = halves(payload, "0/flow/2")

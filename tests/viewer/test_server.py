@@ -10,11 +10,12 @@ from starlette.testclient import TestClient
 
 from attnflow import flow
 from attnflow.explaining import explain
+from attnflow.viewer import flow_rows
 from attnflow.viewer import jobs as job_module
-from attnflow.viewer import payload as payloads
 from attnflow.viewer.guard import HEADERS, allowed_hosts
 from attnflow.viewer.jobs import Jobs
 from attnflow.viewer.limits import Limits
+from attnflow.viewer.payload import make_payload
 from attnflow.viewer.server import create_app
 from attnflow.viewer.worker import ModelInfo
 from tests.models.checkpoints import make_loaded
@@ -91,7 +92,7 @@ def test_a_text_is_explained_as_the_library_does(client):
 
 
 def test_rows_of_flow_that_are_not_there_are_computed(client, monkeypatch):
-    monkeypatch.setattr(payloads, "FLOW_PAIRS", 1)
+    monkeypatch.setattr(flow_rows, "FLOW_PAIRS", 1)
     job = wait_for(client, ask(client, (TEXT, 0)))
     base = f"/api/explanations/{job['result']}"
     assert client.get(f"{base}/header").json()["examples"][0]["flow_rows"] == [0]
@@ -272,7 +273,7 @@ def test_too_many_at_once_are_told_to_come_back(monkeypatch):
 
 
 def made_payload():
-    payload = payloads.make_payload([made_up(1, 3)])
+    payload = make_payload([made_up(1, 3)])
     payload.compute()
     return payload
 

@@ -5,27 +5,21 @@ servers; those are the hosts.
 """
 
 import json
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.arrays import to_numpy
-from attnflow.attribution import Attribution
 from attnflow.errors import InputError, SelectionError, expect_kind
 from attnflow.explanation import Explanation, Progress
-from attnflow.image_grid import ImageGrid
-from attnflow.models.predicting import Outcome, Prediction
 from attnflow.selection import resolve_layer, resolve_position
+from attnflow.viewer.flow_rows import flow_of, flow_rows, n_pairs
+from attnflow.viewer.header import describe, name_examples, shorten
 
 FORMAT = 1
-# Flow from all positions at all layers is computed up to this many pairs: 12 layers of 128 tokens,
-# which take two seconds or so. Beyond, it is that of the explained position.
-FLOW_PAIRS = 12 * 128 * 128
 NAMES = ("attention", "flow", "heads")
 
 
@@ -43,7 +37,7 @@ class Payload:
         """All but the arrays, as JSON can write it."""
         names = name_examples(self.examples)
         described = [
-            {"name": name, **_describe(i, one)}
+            {"name": name, **describe(i, one)}
             for i, (name, one) in enumerate(zip(names, self.examples, strict=True))
         ]
         return {"format": FORMAT, "title": self.title, "examples": described}
@@ -89,7 +83,7 @@ class Payload:
 
     def compute(self, progress: Progress | None = None) -> None:
         """Compute the flows that arrays are made of. progress: pairs done, pairs in all."""
-        sizes = [_n_pairs(one) for one in self.examples]
+        sizes = [n_pairs(one) for one in self.examples]
         for i, one in enumerate(self.examples):
             before = sum(sizes[:i])
             report = None
@@ -135,107 +129,6 @@ def make_payload(explanations: Sequence[Explanation], *, title: str | None = Non
     found = explanations[0].text or " ".join(explanations[0].tokens)
     shown = shorten(found, 80) if title is None else title
     return Payload(tuple(one.on_host() for one in explanations), shown)
-
-
-def flow_rows(explanation: Explanation) -> list[int] | None:
-    """The positions whose flow is given; None for all of them."""
-    n = len(explanation.tokens)
-    return None if explanation.graph.n_layers * n * n <= FLOW_PAIRS else [explanation.position]
-
-
-def flow_of(explanation: Explanation, progress: Progress | None = None) -> Attribution:
-    """The flow from those positions at all layers; computed once."""
-    rows = flow_rows(explanation)
-    positions = range(len(explanation.tokens)) if rows is None else rows
-    return explanation.flow(positions=positions, progress=progress)
-
-
-def _n_pairs(explanation: Explanation) -> int:
-    n, rows = len(explanation.tokens), flow_rows(explanation)
-    return explanation.graph.n_layers * n * (n if rows is None else len(rows))
-
-
-def name_examples(explanations: Sequence[Explanation]) -> list[str]:
-    """A name for each: its model if those differ or there is one, and otherwise its text."""
-    names = []
-    for one in explanations:
-        n = one.graph.n_layers
-        layers = f"{n} layer{'' if n == 1 else 's'}"
-        names.append(f"{one.model} · {layers}" if one.model else layers)
-    texts = [shorten(one.text or " ".join(one.tokens), 40) for one in explanations]
-    if len(names) == 1 or len(set(texts)) == 1:
-        return names
-    if len(set(names)) == 1:
-        return texts
-    return [f"{text} · {name}" for text, name in zip(texts, names, strict=True)]
-
-
-def shorten(text: str, most: int) -> str:
-    """A text of at most so many characters, with an ellipsis for the rest."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _describe(index: int, explanation: Explanation) -> dict[str, Any]:
-    """The header of one example."""
-    graph, words, n = explanation.graph, explanation.words, len(explanation.tokens)
-    rows = flow_rows(explanation)
-    layers = range(1, graph.n_layers + 1)
-    shapes = {f"{index}/attention/{layer}": [n, n] for layer in layers}
-    shapes |= {f"{index}/flow/{layer}": [n if rows is None else len(rows), n] for layer in layers}
-    n_heads = () if explanation.heads is None else explanation.heads.n_heads
-    for layer, count in enumerate(n_heads, start=1):
-        shapes[f"{index}/heads/{layer}"] = [count, n, n]
-    carried = [] if graph.carried is None else np.argwhere(graph.carried).tolist()
-    return {
-        "text": explanation.text,
-        "model": explanation.model,
-        "tokens": list(explanation.tokens),
-        "special": list(explanation.special),
-        "words": {
-            "texts": list(words.texts),
-            "groups": [list(group) for group in words.groups],
-            "special": list(words.special),
-        },
-        "position": explanation.position,
-        "prediction": _prediction(explanation.prediction),
-        "n_layers": graph.n_layers,
-        "n_heads": max(n_heads, default=0),
-        "causal": graph.causal,
-        "residual_weights": list(graph.residual_weights),
-        "carried": [[layer + 1, position] for layer, position in carried],
-        "image": _image(explanation.image),
-        "flow_rows": rows,
-        "chunks": {key: {"shape": shape, "dtype": "float16"} for key, shape in shapes.items()},
-    }
-
-
-def _prediction(prediction: Prediction | None) -> dict[str, Any] | None:
-    if prediction is None:
-        return None
-    return {
-        "kind": prediction.kind,
-        "target": _outcome(prediction.target),
-        "top": [_outcome(outcome) for outcome in prediction.top],
-    }
-
-
-def _outcome(outcome: Outcome) -> dict[str, Any]:
-    """JSON has no way to write what a broken model may give for a probability."""
-    known = isfinite(outcome.probability)
-    return {"label": outcome.label, "probability": outcome.probability if known else None}
-
-
-def _image(image: ImageGrid | None) -> dict[str, Any] | None:
-    if image is None:
-        return None
-    return {
-        "src": f"data:image/png;base64,{b64encode(image.png).decode('ascii')}",
-        "rows": image.rows,
-        "columns": image.columns,
-        "first": image.first,
-        "width": image.width,
-        "height": image.height,
-    }
 
 
 def _n_bytes(explanation: Explanation) -> int:

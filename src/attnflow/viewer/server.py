@@ -16,10 +16,11 @@ import numpy as np
 
 from attnflow.errors import AttnflowError, MissingDependencyError
 from attnflow.viewer.assets import MODULE, read_asset
+from attnflow.viewer.flow_rows import flow_rows
 from attnflow.viewer.guard import App, Guard
 from attnflow.viewer.jobs import Jobs
 from attnflow.viewer.limits import Limits, RequestError
-from attnflow.viewer.payload import Payload, flow_rows
+from attnflow.viewer.payload import Payload
 from attnflow.viewer.requests import (
     BINARY,
     JSON,

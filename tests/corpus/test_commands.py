@@ -102,7 +102,7 @@ def test_duckdb_reads_the_shards(scores):
                list_sum(rollout) AS total, prediction
         FROM '{scores}/shards/*.parquet' WHERE position = explained ORDER BY index, layer
     """
-    rows = duckdb.sql(query).fetchall()
+    rows = duckdb.execute(query).fetchall()
     assert [(row[0], row[1]) for row in rows] == [
         (name, layer) for name in ("s0", "s2", "s3", "s5") for layer in (1, 2)
     ]
@@ -111,7 +111,9 @@ def test_duckdb_reads_the_shards(scores):
     [first] = [one for one in corpus.open_corpus(scores).examples() if one.id == "s0"]
     best = first.attribution("rollout").top(1, position=0, layer=1)
     assert rows[0][2] == best[0][0]
-    errors = duckdb.sql(f"SELECT id, why FROM '{scores}/errors/*.jsonl' ORDER BY index").fetchall()
+    errors = duckdb.execute(
+        f"SELECT id, why FROM '{scores}/errors/*.jsonl' ORDER BY index"
+    ).fetchall()
     assert errors == [("s1", "empty"), ("s4", "too_long")]
 
 
@@ -120,7 +122,7 @@ def test_a_token_a_row_in_duckdb(scores):
         SELECT id, unnest(tokens) AS token, unnest(flow) AS flow, unnest(blank_out) AS blank_out
         FROM '{scores}/shards/*.parquet' WHERE layer = 2 AND position = explained
     """
-    assert len(duckdb.sql(query).fetchall()) == 6 + 4 + 9 + 3  # [CLS] and [SEP] are tokens too
+    assert len(duckdb.execute(query).fetchall()) == 6 + 4 + 9 + 3  # [CLS] and [SEP] are tokens too
 
 
 def test_pandas_and_polars_read_the_shards(scores):

@@ -47,7 +47,7 @@ def describe(progress: "Progress") -> str:
 
     >>> from attnflow.corpus.progress import Progress
     >>> describe(Progress(1500, 6000, 500, 2, 20_000, 10.0))
-    '1,500 of 6,000 rows (25.0 %), 50 examples/s, 2,000 flow pairs/s, 1:30 left, 2 refused'
+    '1,500 of 6,000 rows (25.0 %), 50 examples/s, 1:30 left, 2 refused, 2,000 flow pairs/s'
     """
     done = f"{progress.done:,} rows"
     if progress.total:
@@ -57,12 +57,14 @@ def describe(progress: "Progress") -> str:
 
 
 def _rates(progress: "Progress") -> list[str]:
+    """What changes as a run goes on, the least important last, where a terminal may cut it."""
     parts = [f"{_short(progress.rate)} examples/s"]
-    if progress.pairs:
-        parts.append(f"{_short(progress.pair_rate)} flow pairs/s")
     if progress.left is not None:
         parts.append(f"{clock(progress.left)} left")
-    return [*parts, f"{progress.refused:,} refused"]
+    parts.append(f"{progress.refused:,} refused")
+    if progress.pairs:
+        parts.append(f"{_short(progress.pair_rate)} flow pairs/s")
+    return parts
 
 
 def clock(seconds: float) -> str:

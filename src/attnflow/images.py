@@ -5,12 +5,16 @@ Tokens are named "[CLS]" and "patch 2,3" (row, column), so that positions can be
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from array_api_compat import array_namespace
 
+from attnflow.arrays import Array
+from attnflow.attentions import Attentions
 from attnflow.errors import InputError
-from attnflow.explaining import Edges
+from attnflow.explaining import HEADS_LIMIT, Edges, KeepHeads
 from attnflow.explanation import Explanation
 from attnflow.graph import AttentionGraph
 from attnflow.merging import Heads, ResidualWeight
@@ -21,6 +25,7 @@ from attnflow.words import Words
 if TYPE_CHECKING:
     from attnflow.models.image_encoding import EncodedImage
     from attnflow.models.image_loading import LoadedImageModel
+    from attnflow.models.keeping import KeptHeads
 
 CLS = "[CLS]"
 MEAN = "[MEAN]"
@@ -37,6 +42,7 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
     heads: Heads = "mean",
     edges: Edges = "attention",
     device: Any = None,
+    keep_heads: KeepHeads = "auto",
 ) -> Explanation:
     """Run a vision model on a picture, and explain its prediction by raw attention, rollout, flow.
 
@@ -48,7 +54,7 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
     added to the graph as a position of its own: its attention, and so its rollout, is the mean of
     the patches'; its flow is that of a position which attends so. If not given: [CLS], or [MEAN]
     for models without one and for classifiers that pool patches.
-    target, residual_weight, heads, edges, device: as in `explain`.
+    target, residual_weight, heads, edges, device, keep_heads: as in `explain`.
     Returns an Explanation whose `image` is the picture as the model saw it.
     Raises InputError for a model whose tokens are not the patches of the picture, FileError for a
     picture or model that cannot be read.
@@ -61,21 +67,36 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
         loaded.model.to(device)
     encoded = encode_image(loaded, image)
     options = {"residual_weight": residual_weight, "heads": heads, "edges": edges}
-    graph, prediction = _run(loaded, encoded, target, options)
+    keeper = _keeper(keep_heads)
+    graph, prediction = _run(loaded, encoded, target, {**options, "kept_heads": keeper})
     first = _count_others(loaded, encoded, len(graph.tokens))
     tokens = (*_name_others(loaded.config, first), *_name_patches(encoded.rows, encoded.columns))
     graph = replace(graph, tokens=tokens)
+    kept = keeper.examples[0].layers if keeper is not None and keeper.examples else ()
     if position == MEAN or (position is None and _pools(loaded.config, tokens)):
-        graph = add_mean(graph, range(first, len(tokens)))
+        patches = range(first, len(tokens))
+        graph, kept = add_mean(graph, patches), tuple(with_mean(one, patches) for one in kept)
         position = MEAN
     tokens = graph.tokens
-    place = resolve_position(tokens, len(tokens), CLS if position is None else position)
-    patches = range(first, first + encoded.rows * encoded.columns)
-    special = tuple(i not in patches for i in range(len(tokens)))
-    words = Words(tokens, tuple((i,) for i in range(len(tokens))), special)
+    special = tuple(not first <= i < first + encoded.n_patches for i in range(len(tokens)))
     return Explanation(
-        encoded.name, tokens, special, words, place, prediction, graph, encoded.grid(first)
+        text=encoded.name,
+        tokens=tokens,
+        special=special,
+        words=Words(tokens, tuple((i,) for i in range(len(tokens))), special),
+        position=resolve_position(tokens, len(tokens), CLS if position is None else position),
+        prediction=prediction,
+        graph=graph,
+        image=encoded.grid(first),
+        heads=Attentions(kept, tokens) if kept else None,
+        model=Path(loaded.name).resolve().name if Path(loaded.name).exists() else loaded.name,
     )
+
+
+def _keeper(keep_heads: KeepHeads) -> "KeptHeads | None":
+    from attnflow.models.keeping import KeptHeads
+
+    return KeptHeads(HEADS_LIMIT if keep_heads == "auto" else None) if keep_heads else None
 
 
 def _run(
@@ -115,10 +136,9 @@ def _run(
 
 def _count_others(loaded: "LoadedImageModel", encoded: "EncodedImage", n: int) -> int:
     """The number of tokens before the patches."""
-    patches = encoded.rows * encoded.columns
-    others = n - patches
+    others = n - encoded.n_patches
     known = 1 + _registers(loaded.config) + 1  # [CLS], registers, a distillation token
-    if patches == 0 or not 0 <= others <= known:
+    if not encoded.n_patches or not 0 <= others <= known:
         raise InputError(
             f"{loaded.name} has {n} positions for {encoded.rows} x {encoded.columns} patches; "
             "expected one for each patch, after [CLS] and the like. Models that leave out, merge "
@@ -153,24 +173,31 @@ def add_mean(graph: AttentionGraph, positions: range) -> AttentionGraph:
 
     Nothing attends to it. Its raw attention and its rollout are then the means of theirs.
     """
-    from array_api_compat import array_namespace
-
     n, n_layers = len(graph.tokens), len(graph.residual_weights)
-    xp = array_namespace(graph.weights)
-
-    def extend(matrices: Any) -> Any:
-        mean = xp.mean(matrices[:, positions.start : positions.stop, :], axis=1)
-        taller = xp.concat([matrices, mean[:, None, :]], axis=1)  # [layers, n + 1, n]
-        return xp.concat([taller, xp.zeros_like(taller[:, :, :1])], axis=2)
-
     field = np.ones((n_layers, n + 1, n + 1), dtype=np.bool_)
     field[:, :, n] = False
     return replace(
         graph,
-        weights=extend(graph.weights),
-        attention=extend(graph.attention),
+        weights=with_mean(graph.weights, positions),
+        attention=with_mean(graph.attention, positions),
         tokens=(*graph.tokens, MEAN),
         causal=False,
         widths=tuple(width + 1 for width in graph.widths),
         receptive_field=field,
     )
+
+
+def with_mean(matrices: Array, positions: range) -> Array:
+    """Matrices [..., n + 1, n + 1] from [..., n, n]: one more row, the mean of those of positions.
+
+    The new column is 0.
+
+    >>> with_mean(np.asarray([[1.0, 0.0], [0.5, 0.5]]), range(2))
+    array([[1.  , 0.  , 0.  ],
+           [0.5 , 0.5 , 0.  ],
+           [0.75, 0.25, 0.  ]])
+    """
+    xp = array_namespace(matrices)
+    mean = xp.mean(matrices[..., positions.start : positions.stop, :], axis=-2, keepdims=True)
+    taller = xp.concat([matrices, xp.astype(mean, matrices.dtype)], axis=-2)
+    return xp.concat([taller, xp.zeros_like(taller[..., :1])], axis=-1)

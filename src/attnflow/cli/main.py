@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from attnflow.cli import corpus, data, explain, reproduce, serve, trace, train
+from attnflow.cli import corpus, data, explain, image, reproduce, serve, trace, train
 
 app = typer.Typer(
     name="attnflow",
@@ -39,7 +39,7 @@ def attnflow(
     """Trace how much each input token reaches each position of a Transformer."""
 
 
-for command in (corpus, data, explain, reproduce, serve, trace, train):
+for command in (corpus, data, explain, image, reproduce, serve, trace, train):
     command.register(app)
 
 

@@ -24,7 +24,7 @@ class EncodedImage:
     """A picture as the model sees it.
 
     name: that of its file, or "image". inputs: pixel_values [1, channels, height, width].
-    grid: the picture as it is shown, with `first` yet unknown. rows, columns: of patches.
+    png, width, height: the picture as it is shown. rows, columns: of patches.
     """
 
     name: str
@@ -34,6 +34,11 @@ class EncodedImage:
     columns: int
     width: int
     height: int
+
+    @property
+    def n_patches(self) -> int:
+        """The number of patches."""
+        return self.rows * self.columns
 
     def grid(self, first: int) -> ImageGrid:
         """The picture and its patches, whose first token has this index."""

@@ -75,6 +75,7 @@ def load_image_model(model: Any, processor: Any = None) -> LoadedImageModel:
         origin = str(getattr(model, "name_or_path", "") or "")
         name = origin or type(model).__name__
         task = _task_of([kind.__name__ for kind in type(model).__mro__])
+    _refuse_two_towers(name, loaded)
     loaded.eval()
     if processor is None and not origin:
         raise InputError(
@@ -84,6 +85,15 @@ def load_image_model(model: Any, processor: Any = None) -> LoadedImageModel:
     if processor is None or isinstance(processor, str | Path):
         processor = load_processor(str(processor or origin))
     return LoadedImageModel(loaded, processor, task, name)
+
+
+def _refuse_two_towers(name: str, model: Any) -> None:
+    config = getattr(model, "config", None)
+    if hasattr(config, "text_config") and callable(getattr(model, "get_text_features", None)):
+        raise InputError(
+            f"{name} is a model of pictures and texts; expected one of pictures alone. Give its "
+            "vision part, such as CLIPVisionModel.from_pretrained(...), with processor=..."
+        )
 
 
 def _load_checkpoint(name: str) -> tuple[Task, Any]:

@@ -77,6 +77,8 @@ def encode_texts(
     words: whether to find the words that tokens make up; if not, there are none.
     Returns what is wrong in the place of a text that is empty, too long or cannot be tokenized.
     """
+    if not texts:
+        return []
     try:
         encodings = _tokenize_all(loaded, texts, truncate)
     except Exception as error:  # tokenizers raise whatever their parts raise

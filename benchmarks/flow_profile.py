@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from attnflow.maxflow import max_flow, max_flows
 from attnflow.maxflow.compiling import kernel
 from attnflow.maxflow.cuts import guessed_cut
-from attnflow.maxflow.greedy import STUCK, greedy_flow
+from attnflow.maxflow.greedy import STUCK, greedy_flow, sort_edges
 from attnflow.maxflow.network import CERTIFIED, build_network, build_workspace
 from attnflow.maxflow.pair import solve_pair
 from benchmarks import graphs
@@ -28,13 +28,14 @@ REPEATS = 7
 
 
 @kernel
-def run_stages(stage: int, level: int, s: int, order: Any, counts: Any, net: Any, ws: Any) -> None:
+def run_stages(stage: int, level: int, s: int, counts: Any, net: Any, ws: Any) -> None:
     """One source to all sinks, up to a stage: the greedy flow, the guessed cut, or all."""
+    sort_edges(level, s, net, ws)
     for t in range(net.n):
         if stage == PROVED:
-            solve_pair(level, s, t, order, 0.0, net, ws)
+            solve_pair(level, s, t, 0.0, net, ws)
             continue
-        value, end, pushes = greedy_flow(level, s, t, order, net, ws)
+        value, end, pushes = greedy_flow(level, s, t, net, ws)
         counts[0] += pushes
         if stage == GUESSED and end == STUCK:
             cut = guessed_cut(level, s, t, value, net, ws)
@@ -50,13 +51,12 @@ def profile(capacities: NDArray[np.float64], level: int) -> dict[str, float]:
     stages: list[list[float]] = [[], [], []]
     positions = [0, n // 4, n // 2, 3 * n // 4, n - 1]
     for s in positions:
-        order = np.argsort(-capacities[level - 1, s], kind="stable")
         for stage in (GREEDY, GUESSED, PROVED):
-            run_stages(stage, level, s, order, np.zeros(2), network, workspace)
+            run_stages(stage, level, s, np.zeros(2), network, workspace)
             times = []
             for _ in range(REPEATS):
                 start = time.perf_counter()
-                run_stages(stage, level, s, order, counts, network, workspace)
+                run_stages(stage, level, s, counts, network, workspace)
                 times.append(time.perf_counter() - start)
             stages[stage].append(statistics.median(times) / n * 1e6)
     pairs = n * len(positions) * REPEATS

@@ -221,10 +221,27 @@ def test_memory_stays_at_a_few_graphs_per_thread():
 
     capacities = np.full((6, 128, 128), 1 / 128)
     network, _, _ = build_network(capacities)
-    shared = sum(a.nbytes for a in network if isinstance(a, np.ndarray))
+    shared = network.capacity.nbytes + network.layout.nbytes
     scratch = sum(a.nbytes for a in build_workspace(network))
     assert shared <= 2.5 * capacities.nbytes
     assert scratch <= 4 * capacities.nbytes
+
+
+def test_memory_of_an_earlier_job_is_used_again_but_not_its_numbers():
+    from attnflow.maxflow import solve
+
+    jobs = [attention(4, 12, seed=seed) for seed in range(6)]
+    fresh = []
+    for job in jobs:
+        solve._kept.clear()
+        fresh.append(max_flows(job).values)
+    again = [max_flows(job).values for job in jobs]
+    assert len(solve._kept) == 1
+    for first, second in zip(fresh, again, strict=True):
+        assert np.array_equal(first, second)
+    for n in range(3, 12):
+        max_flows(attention(2, n, seed=0))
+    assert len(solve._kept) == solve.KEPT
 
 
 def test_a_thousand_positions():

@@ -30,6 +30,12 @@ def inlined(function: Function) -> Function:
     return compiled
 
 
+def uncompiled(function: Function) -> Function:
+    """The Python function that one of the above was compiled from."""
+    plain: Function = function.py_func  # type: ignore[attr-defined]
+    return plain
+
+
 @cache
 def announce_compilation(function: Any) -> None:
     """Say once that `function` will be compiled now, unless it lies on disk already."""

@@ -249,6 +249,38 @@ def next_child(
     return -1, 0.0, hop, left, short, log
 
 
+@kernel
+def sort_edges(level: int, s: int, net: Any, ws: Any) -> None:
+    """Put the positions into ws.order by falling capacity of their edge from (level, s).
+
+    The large ones have the fewest ways to place what they get, so they choose first. Merges runs
+    of doubling length; equal ones keep their order.
+    """
+    n = net.n
+    first = ((level - 1) * n + s) * n
+    for u in range(n):
+        ws.order[U(u)] = u
+    run = 1
+    while run < n:
+        for start in range(0, n, 2 * run):
+            i, middle, end = start, min(start + run, n), min(start + 2 * run, n)
+            j = middle
+            for k in range(start, end):
+                left = i < middle
+                if left and j < end:
+                    a, b = ws.order[U(i)], ws.order[U(j)]
+                    left = net.capacity[U(first + a)] >= net.capacity[U(first + b)]
+                if left:
+                    ws.queue[U(k)] = ws.order[U(i)]
+                    i += 1
+                else:
+                    ws.queue[U(k)] = ws.order[U(j)]
+                    j += 1
+        for k in range(n):
+            ws.order[U(k)] = ws.queue[U(k)]
+        run *= 2
+
+
 @inlined
 def prepare(level: int, t: int, net: Any, ws: Any) -> float:
     """Reset the workspace for a source at `level` and sink t; returns the sink's capacity."""
@@ -273,13 +305,9 @@ def prepare(level: int, t: int, net: Any, ws: Any) -> float:
 
 
 @kernel
-def greedy_flow(
-    level: int, s: int, t: int, order: Any, net: Any, ws: Any
-) -> tuple[float, int, int]:
-    """A blocking flow from (level, s) to token t, for level >= 3.
+def greedy_flow(level: int, s: int, t: int, net: Any, ws: Any) -> tuple[float, int, int]:
+    """A blocking flow from (level, s) to token t, for level >= 3, once `sort_edges` was called.
 
-    order: the positions by falling capacity of their edge from the source: the large ones
-    have the fewest ways to place what they get, so they choose first.
     Returns the value, how it ended and the number of pushes (those past the log are lost).
 
     Depth first with an explicit stack: d is the depth, 0 being the source. ws.frames holds level,
@@ -292,9 +320,9 @@ def greedy_flow(
     left = 0.0
     while True:
         if d == 0:
-            if k == net.n or net.capacity[U(first + order[U(k)])] <= NOTHING:
+            if k == net.n or net.capacity[U(first + ws.order[U(k)])] <= NOTHING:
                 break
-            child = order[U(k)]
+            child = ws.order[U(k)]
             offer = net.capacity[U(first + child)]
             k += 1
         else:
@@ -309,19 +337,19 @@ def greedy_flow(
                 left -= gave
                 short -= gave
             if rest > NOTHING and short > NOTHING:  # the child has to hop
-                ws.frames[0, d], ws.frames[1, d], ws.frames[2, d] = level, u, hop
-                ws.amounts[0, d] = left
+                ws.frames[3 * d], ws.frames[3 * d + 1], ws.frames[3 * d + 2] = level, u, hop
+                ws.amounts[2 * d] = left
                 d += 1
-                ws.amounts[1, d] = rest
+                ws.amounts[2 * d + 1] = rest
                 level, u, hop, left = hop - 1, child, 2, rest
         elif short > NOTHING:
             if left > NOTHING:
                 give_up(level, u, net, ws)
             child = u
-            gave = ws.amounts[1, d] - left
+            gave = ws.amounts[2 * d + 1] - left
             d -= 1
-            level, u, hop = ws.frames[0, d], ws.frames[1, d], ws.frames[2, d]
-            left = ws.amounts[0, d]
+            level, u, hop = ws.frames[3 * d], ws.frames[3 * d + 1], ws.frames[3 * d + 2]
+            left = ws.amounts[2 * d]
             if gave > 0:
                 log = credit(gave, child, d, level, u, hop, log, net, ws)
                 left -= gave

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.errors import InputError, ShapeError
-from attnflow.maxflow.compiling import kernel
+from attnflow.maxflow.compiling import inlined, kernel, uncompiled
 
 # Residual capacities at or below this count as used up. Capacities are scaled so that the
 # largest finite row sum is about 1, so this is one rounding step of the largest flow.
@@ -38,6 +38,19 @@ class Network(NamedTuple):
     column: NDArray[np.float64]  # [n, n, depth] flat: [t, u, x] is capacity[x, u, t]
     chain: NDArray[np.float64]  # [n, depth] flat: capacity[x, u, u]
     slack: NDArray[np.float64]  # [depth + 1, n] flat: least chain edge below a top level
+    layout: NDArray[np.float64]  # where column, chain and slack lie, one after the other
+
+
+class Scratch(NamedTuple):
+    """The memory of one thread, in three pieces that `workspace_of` cuts up.
+
+    Kernels are handed these, because every array that is handed over costs time, which counts
+    where a job is small.
+    """
+
+    reals: NDArray[np.float64]
+    wholes: NDArray[np.int64]
+    words: NDArray[np.uint64]
 
 
 class Workspace(NamedTuple):
@@ -51,8 +64,9 @@ class Workspace(NamedTuple):
     cursor: Any  # [n, depth] first edge out of (x + 1, u) not yet used up
     taken: Any  # [n, depth] how much of the edge at the cursor is used
     alive: Any  # [depth + 1, words] positions that may still reach the sink
-    frames: Any  # [3, depth + 1] the explicit stack of the depth-first search
-    amounts: Any  # [2, depth + 1] its real numbers
+    order: Any  # [n] positions by falling capacity of their edge from the source
+    frames: Any  # [depth + 1, 3] the explicit stack of the depth-first search
+    amounts: Any  # [depth + 1, 2] its real numbers
     log_edge: Any  # pushes over edges that are neither chain nor drop, packed
     log_amount: Any
     residual: Any  # [depth, n, n] flat, equal to the capacities once `put_back` was called
@@ -81,81 +95,137 @@ def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, floa
             "with at least one of each. Pad narrower layers with zero rows and columns."
         )
     depth, n, _ = capacities.shape
-    row_sums = capacities.sum(axis=2)
-    if np.isnan(row_sums).any() or capacities.min() < 0:
+    capacity = np.ascontiguousarray(capacities)  # attention's own rows sum to 1: no copy
+    layout = np.empty(n * (n * depth + 2 * depth + 1))
+    lowest, largest = lay_out(capacity, layout)
+    if lowest < 0:
         raise InputError(
             "capacities contain negative numbers or NaN; expected numbers from 0 to infinity. "
             "Build them with AttentionGraph, which checks its input."
         )
-    unlimited = np.isinf(row_sums).any()
-    if unlimited:
-        endless = np.isinf(capacities)
-        row_sums = np.where(endless, 0.0, capacities).sum(axis=2)
-    largest = float(row_sums.max())
+    endless = np.isinf(capacity) if largest == np.inf else None
+    if endless is not None:
+        row_sums = np.where(endless, 0.0, capacity).sum(axis=2)
+        largest = float(row_sums.max())
     factor = 2.0 ** round(math.log2(largest)) if largest > 0 else 1.0
-    capacity = np.ascontiguousarray(capacities)  # attention's own rows sum to 1: no copy
-    if factor != 1.0 or unlimited:
-        capacity = capacity / factor
     endless_flow = np.inf
-    if unlimited:
-        # No finite cut is larger than the finite capacities of one whole layer, so an edge of
-        # that size never limits a finite flow.
-        endless_flow = 1.0 + float(row_sums.sum(axis=1).max()) / factor
-        capacity[endless] = endless_flow
-    column = np.empty(capacity.size)
-    chain = np.empty(n * depth)
-    slack = np.empty((depth + 1) * n)
-    lay_out(capacity, column, chain, slack)
-    network = Network(n, depth, (n + 63) // 64, capacity.reshape(-1), column, chain, slack)
+    if factor != 1.0 or endless is not None:
+        capacity = capacity / factor
+        if endless is not None:
+            # No finite cut is larger than the finite capacities of one whole layer, so an edge
+            # of that size never limits a finite flow.
+            endless_flow = 1.0 + float(row_sums.sum(axis=1).max()) / factor
+            capacity[endless] = endless_flow
+        lay_out(capacity, layout)
+    network: Network = uncompiled(network_of)(n, depth, capacity.reshape(-1), layout)
     return network, factor, endless_flow
 
 
+@inlined
+def network_of(n: int, depth: int, capacity: Any, layout: Any) -> Any:
+    """The network of the capacities [depth * n * n] and of what `lay_out` made of them."""
+    chain = depth * n * n
+    slack = chain + depth * n
+    words = (n + 63) // 64
+    return Network(
+        n, depth, words, capacity, layout[:chain], layout[chain:slack], layout[slack:], layout
+    )
+
+
 @kernel
-def lay_out(capacity: Any, column: Any, chain: Any, slack: Any) -> None:
-    """Fill the arrays of a Network from capacity [depth, n, n]."""
+def lay_out(capacity: Any, layout: Any) -> tuple[float, float]:
+    """Fill column, chain and slack of a Network from capacity [depth, n, n].
+
+    Returns the smallest capacity, or -1 if one is negative or NaN, and the largest row sum.
+    """
     depth, n, _ = capacity.shape
+    chain = depth * n * n
+    slack = chain + depth * n
+    lowest = np.inf
+    largest = 0.0
+    for x in range(depth):
+        for u in range(n):
+            total = 0.0
+            for t in range(n):
+                here = capacity[x, u, t]
+                if not here >= lowest:
+                    lowest = here if here >= 0 else -1.0
+                total += here
+                layout[(t * n + u) * depth + x] = here
+            largest = max(largest, total)
+            layout[chain + u * depth + x] = capacity[x, u, u]
     for u in range(n):
-        for t in range(n):
-            for x in range(depth):
-                column[(t * n + u) * depth + x] = capacity[x, u, t]
         least = np.inf
         for level in range(depth + 1):
             if level >= 3:  # chain edges 1 … level - 2 lie between the two ends
                 least = min(least, capacity[level - 2, u, u])
-            slack[level * n + u] = least
-        for x in range(depth):
-            chain[u * depth + x] = capacity[x, u, u]
+            layout[slack + level * n + u] = least
+    return lowest, largest
+
+
+def build_scratch(n: int, depth: int) -> Scratch:
+    """Allocate one thread's memory, for networks of one size."""
+    words, log, nodes = (n + 63) // 64, 16 * n * depth + 1024, (depth + 1) * n
+    reals = 3 * n + 3 * n * depth + 2 * (depth + 1) + log + depth * n * n
+    wholes = n + n * depth + 3 * (depth + 1) + 3 * log + 6 * nodes
+    scratch = Scratch(
+        np.empty(reals),
+        np.empty(wholes, np.int64),
+        np.zeros((3 * (depth + 1) + depth * n) * words, np.uint64),
+    )
+    forget_residual(scratch, n, depth)
+    return scratch
+
+
+def forget_residual(scratch: Scratch, n: int, depth: int) -> None:
+    """Make the memory fit for another network: the first use fills the whole residual graph."""
+    log = 16 * n * depth + 1024
+    touched = n + n * depth + 3 * (depth + 1) + log  # where it starts, see `workspace_of`
+    scratch.wholes[touched] = 2 * log  # more than fit
 
 
 def build_workspace(network: Network) -> Workspace:
     """Allocate one thread's scratch arrays."""
-    n, depth, words = network.n, network.depth, network.n_words
-    nodes = (depth + 1) * n
-    log = 16 * n * depth + 1024  # several times what real attention needs
-    touched = np.empty(2 * log, np.int64)
-    touched[0] = touched.size  # more than fit: the first use fills the whole residual graph
+    n, depth = network.n, network.depth
+    workspace: Workspace = uncompiled(workspace_of)(n, depth, *build_scratch(n, depth))
+    return workspace
+
+
+@inlined
+def workspace_of(n: int, depth: int, reals: Any, wholes: Any, words: Any) -> Any:
+    """Cut up the memory of one thread."""
+    log, nodes, edges = 16 * n * depth + 1024, (depth + 1) * n, n * depth
+    levels, inflow = (depth + 1) * ((n + 63) // 64), edges * ((n + 63) // 64)
+    used = 3 * n + edges
+    amounts = used + 2 * edges
+    logged = amounts + 2 * (depth + 1)
+    frames = n + edges
+    log_edge = frames + 3 * (depth + 1)
+    touched = log_edge + log
+    climbs = touched + 2 * log
     return Workspace(
-        need=np.empty(n),
-        sent=np.empty(n),
-        slack=np.empty(n),
-        drops=np.empty(n * depth),
-        used=np.empty(n * depth),
-        cursor=np.empty(n * depth, np.int64),
-        taken=np.empty(n * depth),
-        alive=np.empty((depth + 1) * words, np.uint64),
-        frames=np.empty((3, depth + 1), np.int64),
-        amounts=np.empty((2, depth + 1)),
-        log_edge=np.empty(log, np.int64),
-        log_amount=np.empty(log),
-        residual=np.empty(network.capacity.size),
-        touched=touched,
-        inflow=np.zeros(depth * n * words, np.uint64),
-        unseen=np.empty((depth + 1) * words, np.uint64),
-        open=np.empty((depth + 1) * words, np.uint64),
-        climbs=np.empty(nodes, np.int64),
-        arc=np.empty(nodes, np.int64),
-        queue=np.empty(nodes, np.int64),
-        queue_level=np.empty(nodes, np.int64),
-        path_edge=np.empty(nodes, np.int64),
-        path_from=np.empty(nodes, np.int64),
+        need=reals[:n],
+        sent=reals[n : 2 * n],
+        slack=reals[2 * n : 3 * n],
+        drops=reals[3 * n : used],
+        used=reals[used : used + edges],
+        cursor=wholes[n:frames],
+        taken=reals[used + edges : amounts],
+        alive=words[:levels],
+        order=wholes[:n],
+        frames=wholes[frames:log_edge],
+        amounts=reals[amounts:logged],
+        log_edge=wholes[log_edge:touched],
+        log_amount=reals[logged : logged + log],
+        residual=reals[logged + log :],
+        touched=wholes[touched:climbs],
+        inflow=words[levels : levels + inflow],
+        unseen=words[levels + inflow : 2 * levels + inflow],
+        open=words[2 * levels + inflow :],
+        climbs=wholes[climbs : climbs + nodes],
+        arc=wholes[climbs + nodes : climbs + 2 * nodes],
+        queue=wholes[climbs + 2 * nodes : climbs + 3 * nodes],
+        queue_level=wholes[climbs + 3 * nodes : climbs + 4 * nodes],
+        path_edge=wholes[climbs + 4 * nodes : climbs + 5 * nodes],
+        path_from=wholes[climbs + 5 * nodes :],
     )

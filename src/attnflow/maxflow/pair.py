@@ -8,8 +8,8 @@ import numpy as np
 
 from attnflow.maxflow.compiling import kernel
 from attnflow.maxflow.cuts import guessed_cut
-from attnflow.maxflow.greedy import STUCK, greedy_flow
-from attnflow.maxflow.network import CERTIFIED, NOTHING
+from attnflow.maxflow.greedy import STUCK, greedy_flow, sort_edges
+from attnflow.maxflow.network import CERTIFIED, NOTHING, network_of, workspace_of
 from attnflow.maxflow.residual import (
     clear_inflow,
     cut_capacity,
@@ -38,9 +38,12 @@ WITHIN_TOLERANCE, SETTLED_BELOW, SOLVED_AGAIN, UNPROVED = 5, 6, 7, 8
 
 @kernel
 def solve_pair(
-    level: int, s: int, t: int, order: Any, tolerance: float, net: Any, ws: Any
+    level: int, s: int, t: int, tolerance: float, net: Any, ws: Any
 ) -> tuple[float, float, int]:
-    """The maximum flow from (level, s) to token t, a cut's capacity and how it was proved."""
+    """The maximum flow from (level, s) to token t, a cut's capacity and how it was proved.
+
+    `sort_edges` must have been called for this source.
+    """
     n = net.n
     if level == 1:
         value = net.capacity[U(s * n + t)]
@@ -50,7 +53,7 @@ def solve_pair(
         for q in range(n):
             value += min(net.capacity[U((n + s) * n + q)], net.column[U((t * n + q) * net.depth)])
         return value, value, CLOSED_FORM
-    value, end, log = greedy_flow(level, s, t, order, net, ws)
+    value, end, log = greedy_flow(level, s, t, net, ws)
     if end != STUCK:
         return value, value, END_CUT
     if log <= ws.log_edge.size:
@@ -88,22 +91,26 @@ def end_capacity(level: int, s: int, t: int, net: Any) -> float:
 
 @kernel
 def solve_rows(
-    first: int, last: int, level: int, sources: Any, sinks: Any, orders: Any, known: Any,
-    tolerance: float, stop: Any, lower: Any, upper: Any, proofs: Any, net: Any, ws: Any,
+    first: int, last: int, level: int, sources: Any, sinks: Any, known: Any, tolerance: float,
+    stop: Any, lower: Any, upper: Any, proofs: Any, n: int, depth: int, capacity: Any,
+    layout: Any, reals: Any, wholes: Any, words: Any,
 ) -> None:  # fmt: skip
     """Rows first … last - 1: one source to all sinks each, unless its value is known already.
 
     stop[0] is read before every pair, so that another thread can end the work early.
     """
+    net = network_of(n, depth, capacity, layout)
+    ws = workspace_of(n, depth, reals, wholes, words)
     for r in range(first, last):
+        s = sources[r]
+        if level > 2:
+            sort_edges(level, s, net, ws)
         for k in range(sinks.size):
             if stop[0] != 0:
                 return
             if known[r, k]:
                 continue
-            value, cut, proof = solve_pair(
-                level, sources[r], sinks[k], orders[r], tolerance, net, ws
-            )
+            value, cut, proof = solve_pair(level, s, sinks[k], tolerance, net, ws)
             lower[r, k] = value
             upper[r, k] = cut
             proofs[r, k] = proof

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,14 @@ from numpy.typing import NDArray
 
 from attnflow.errors import InputError
 from attnflow.maxflow.compiling import announce_compilation
-from attnflow.maxflow.network import CERTIFIED, Network, build_network, build_workspace
+from attnflow.maxflow.network import (
+    CERTIFIED,
+    Network,
+    Scratch,
+    build_network,
+    build_scratch,
+    forget_residual,
+)
 from attnflow.maxflow.pair import PROOFS, SETTLED_BELOW, SOLVED_AGAIN, UNPROVED, solve_rows
 from attnflow.maxflow.single import solve_in_whole_numbers
 
@@ -28,6 +36,10 @@ Progress = Callable[[int, int], None]  # pairs done, pairs in all
 
 PAIRS_PER_CALL = 2000  # so that a call takes well under a second and can be interrupted
 PAIRS_PER_THREAD = 500  # less work than this is not worth another thread
+KEPT, KEPT_BYTES = 4, 16 * 2**20  # how many threads' memory is kept between jobs, and how large
+
+_keeping = Lock()
+_kept: list[tuple[tuple[int, int], Scratch]] = []  # sizes with memory that no thread uses
 
 
 @dataclass(frozen=True)
@@ -79,18 +91,19 @@ def max_flows(
     known = np.zeros(shape, bool)
     workers = count_threads(threads, proofs.size)
     run = _Run(network, origins, targets, tolerance / factor, workers, progress, proofs.size)
-    everyone = sources is None or np.array_equal(origins, np.arange(n))
-    rows = {int(level): i for i, level in enumerate(levels)}
+    everyone = origins.size == n and np.array_equal(origins, np.arange(n))
+    rows = {level: i for i, level in enumerate(levels.tolist())}
     for level, i in sorted(rows.items()):
         if everyone and level > 2 and level - 1 in rows:
             below = lower[rows[level - 1]]
             known[i] = settled_from_below(network, level, targets, below, lower[i], upper[i])
         run.solve_layer(level, known[i], lower[i], upper[i], proofs[i])
+    run.give_back()
     counts = np.bincount(proofs.reshape(-1), minlength=len(PROOFS))
     if counts[UNPROVED]:
         _solve_again(network, levels, origins, targets, lower, upper, proofs)
         counts = np.bincount(proofs.reshape(-1), minlength=len(PROOFS))
-    if np.isfinite(unlimited):
+    if unlimited < np.inf:
         for flows in (lower, upper):
             flows[flows >= unlimited] = np.inf
     if factor != 1.0:
@@ -153,6 +166,25 @@ def count_threads(threads: int | None, pairs: int) -> int:
     return 1 if most < 2 else min(threads or _processors(), most)
 
 
+def take_scratch(n: int, depth: int) -> Scratch:
+    """A thread's memory for networks of this size: that of an earlier job, or fresh."""
+    with _keeping:
+        sizes = [size for size, _ in _kept]
+        if (n, depth) not in sizes:
+            return build_scratch(n, depth)
+        _, scratch = _kept.pop(sizes.index((n, depth)))
+    forget_residual(scratch, n, depth)
+    return scratch
+
+
+def keep_scratch(n: int, depth: int, scratch: Scratch) -> None:
+    """Keep a thread's memory for a later job, unless it is much or there is much already."""
+    if sum(part.nbytes for part in scratch) <= KEPT_BYTES:
+        with _keeping:
+            _kept.append(((n, depth), scratch))
+            del _kept[:-KEPT]
+
+
 def _processors() -> int:
     """How many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -180,7 +212,7 @@ class _Run:
         self.progress = progress
         self.done = 0
         self.total = n_pairs
-        self.workspaces = [build_workspace(network) for _ in range(threads)]
+        self.scratches = [take_scratch(network.n, network.depth) for _ in range(threads)]
 
     def solve_layer(
         self,
@@ -191,46 +223,49 @@ class _Run:
         proofs: NDArray[np.int64],
     ) -> None:
         """Solve all rows of one layer, except what is known; fills lower, upper and proofs."""
-        n, depth = self.network.n, self.network.depth
-        edges = self.network.capacity.reshape(depth, n, n)[level - 1, self.sources]
-        orders = np.argsort(-edges, axis=1, kind="stable")
+        net = self.network
         step = max(1, PAIRS_PER_CALL // self.sinks.size)
         starts = range(0, self.sources.size, step)
         stop = np.zeros(1, np.int64)
         announce_compilation(solve_rows)
 
-        def work(start: int, workspace: Any) -> int:
+        def work(start: int, scratch: Scratch) -> int:
             end = min(start + step, self.sources.size)
             solve_rows(
-                start, end, level, self.sources, self.sinks, orders, known, self.tolerance, stop,
-                lower, upper, proofs, self.network, workspace,
+                start, end, level, self.sources, self.sinks, known, self.tolerance, stop, lower,
+                upper, proofs, net.n, net.depth, net.capacity, net.layout, *scratch,
             )  # fmt: skip
             return (end - start) * int(self.sinks.size)
 
-        if len(self.workspaces) == 1:
+        if len(self.scratches) == 1:
             for start in starts:
-                self._report(work(start, self.workspaces[0]))
+                self._report(work(start, self.scratches[0]))
         else:
             self._share_out(starts, work, stop)
 
     def _share_out(
-        self, starts: Sequence[int], work: Callable[[int, Any], int], stop: NDArray[np.int64]
+        self, starts: Sequence[int], work: Callable[[int, Scratch], int], stop: NDArray[np.int64]
     ) -> None:
         """Give every thread one call at a time, until all are done or something goes wrong."""
         waiting = list(reversed(starts))
-        idle = list(self.workspaces)
-        running: dict[Future[int], Any] = {}
+        idle = list(self.scratches)
+        running: dict[Future[int], Scratch] = {}
         with ThreadPoolExecutor(len(idle)) as pool:
             try:
                 while waiting or running:
                     while waiting and idle:
-                        workspace = idle.pop()
-                        running[pool.submit(work, waiting.pop(), workspace)] = workspace
+                        scratch = idle.pop()
+                        running[pool.submit(work, waiting.pop(), scratch)] = scratch
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         idle.append(running.pop(future))
                         self._report(future.result())
             finally:
                 stop[0] = 1  # after an interrupt or an error: end the threads at the next pair
+
+    def give_back(self) -> None:
+        """Keep the threads' memory for later jobs, now that none is running."""
+        for scratch in self.scratches:
+            keep_scratch(self.network.n, self.network.depth, scratch)
 
     def _report(self, pairs: int) -> None:
         self.done += pairs

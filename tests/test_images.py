@@ -2,6 +2,7 @@
 
 import io
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ import transformers
 from PIL import Image
 from typer.testing import CliRunner
 
+import attnflow
 from attnflow import AttentionGraph, Attentions, FileError, InputError, SelectionError
-from attnflow import explain_image as explain
 from attnflow.cli.main import app
 from attnflow.images import add_mean
 from attnflow.models.image_loading import load_image_model
@@ -38,6 +39,10 @@ KINDS = {
     ),
     "clip": ("CLIPVisionModel", "CLIPVisionConfig", {}, ["[CLS]"]),
 }
+
+
+def explain(picture, model, **options) -> Any:
+    return attnflow.explain_image(picture, model, **options)
 
 
 def make(name="ViTForImageClassification", config="ViTConfig", **sizes):

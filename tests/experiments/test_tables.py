@@ -95,9 +95,10 @@ def test_the_paper_s_numbers_stand_beside_ours(first, second, module, cell):
     result = first if module is table1 else second
     report = module.render(result)
     table = report.tables[0]
-    assert [row[0] for row in table.rows][:2] == ["Raw, paper", "Raw, ours"]
+    names = ["Raw, paper", "Raw, ours", "Raw, ours without [CLS]"]
+    assert [row[0] for row in table.rows][:3] == names
     assert table.rows[0][1] == cell
-    assert [len(row) for row in table.rows] == [7] * 6
+    assert [len(row) for row in table.rows] == [7] * 9
     assert "Left out here: 0" in to_text(report)
 
 
@@ -115,6 +116,7 @@ def test_the_sum_of_gradients_is_shown_as_a_variant_and_explained(second):
     report = table2.render(second)
     assert any("rounding errors" in part for part in report.parts if isinstance(part, str))
     assert "sum (rounding errors)" in second.numbers["variants"]
+    assert second.numbers["sum_over_l2"] < 1e-5
 
 
 def test_no_sentence_is_in_a_result(first, options, tmp_path):

@@ -26,6 +26,7 @@ Selection: TypeAlias = Callable[[Sequence[Measured]], list[NDArray[np.float64]]]
 MODEL = "verb-number"
 RESIDUALS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LENGTHS = ((3, 3), (4, 6), (7, 12), (13, 1000))  # numbers of tokens that are summed up apart
+WITHOUT = "without [CLS] as a token"
 UNITS = 1000  # of progress in each stage
 
 
@@ -96,7 +97,7 @@ def correlations_with(
     main = select(importance, kind)
     changed = {
         "all tokens (the table above)": sum_up(correlate(attention, main)),
-        "without [CLS] as a token": sum_up(correlate(attention, main, leave_out=texts.special)),
+        WITHOUT: sum_up(correlate(attention, main, leave_out=texts.special)),
     }
     for title, choose in variants.items():
         rows = choose(importance)
@@ -111,6 +112,7 @@ def correlations_with(
     correlations = correlate(attention, main)
     numbers = {
         "accuracy": round(float(np.mean([one["right"][0] for one in importance])), 4),
+        "sum_over_l2": float(f"{max((one['sum'] / one['l2']).max() for one in importance):.2g}"),
         **sum_up_fully(correlations, seed=options.seed),
         "variants": changed,
         "lengths": by_length(correlations, texts),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attnflow.experiments.agreement import WITHOUT
 from attnflow.experiments.layout import (
     beside_paper,
     comparison_table,
@@ -34,10 +35,19 @@ def report_correlations(
         printed = {
             method: [float(cell.split("±")[0]) for cell in paper[method]] for method in paper
         }
-        ours = {method: methods[method]["mean"] for method in methods}
+        shapes = {
+            "ours": {method: methods[method]["mean"] for method in methods},
+            "ours without [CLS]": {
+                method: found["mean"] for method, found in numbers["variants"][WITHOUT].items()
+            },
+        }
         first = (
-            beside_paper(title, methods, paper, range(n_layers)),
-            claims_table(printed, ours),
+            beside_paper(
+                title,
+                paper,
+                {"ours": methods, "ours without [CLS]": numbers["variants"][WITHOUT]},
+            ),
+            claims_table({"paper": printed, **shapes}),
         )
     return Report(
         title,
@@ -59,14 +69,13 @@ def report_correlations(
     )
 
 
-def claims_table(
-    paper: Mapping[str, Sequence[float]], ours: Mapping[str, Sequence[float]]
-) -> Table:
-    """What the paper reads from its table, and whether its numbers and ours show it."""
-    rows = []
-    for claim, holds in CLAIMS.items():
-        rows.append((claim, *("yes" if holds(means) else "no" for means in (paper, ours))))
-    return Table("The shape of the table", ("", "paper", "ours"), tuple(rows))
+def claims_table(shapes: Mapping[str, Mapping[str, Sequence[float]]]) -> Table:
+    """What the paper reads from its table, and which numbers show it."""
+    rows = tuple(
+        (claim, *("yes" if holds(means) else "no" for means in shapes.values()))
+        for claim, holds in CLAIMS.items()
+    )
+    return Table("The shape of the table", ("", *shapes), rows)
 
 
 def _raw_falls(means: Mapping[str, Sequence[float]]) -> bool:

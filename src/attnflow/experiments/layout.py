@@ -47,17 +47,16 @@ def layer_names(n: int) -> tuple[str, ...]:
 
 
 def beside_paper(
-    caption: str,
-    methods: Mapping[str, Any],
-    paper: Mapping[str, Sequence[str]],
-    layers: Sequence[int],
+    caption: str, paper: Mapping[str, Sequence[str]], ours: Mapping[str, Mapping[str, Any]]
 ) -> Table:
-    """The paper's table with ours beside it. layers: the indices of ours that the paper shows."""
-    rows = []
+    """The paper's table with ours beside it. ours: methods by what to call them."""
+    rows: list[tuple[str, ...]] = []
     for method in METHODS:
         rows.append((f"{TITLES[method]}, paper", *paper[method]))
-        rows.append((f"{TITLES[method]}, ours", *(mean_and_sd(methods[method], i) for i in layers)))
-    return Table(caption, ("", *(f"L{i + 1}" for i in layers)), tuple(rows))
+        for title, methods in ours.items():
+            cells = (mean_and_sd(methods[method], i) for i in range(len(paper[method])))
+            rows.append((f"{TITLES[method]}, {title}", *cells))
+    return Table(caption, ("", *layer_names(len(paper["raw"]))), tuple(rows))
 
 
 def interval_table(caption: str, methods: Mapping[str, Any]) -> Table:

@@ -13,22 +13,30 @@ unexport PYTHONHOME PYTHONPATH PYTHONSTARTUP
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test check bench docs viewer clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
 
-demo: .venv/.models ## explain a sentence with the bundled model
-	$(BIN)/attnflow explain "the author of the books on the old table" --method all
+demo: .venv/.models ## explain a sentence with the bundled model, here and as a page
+	@mkdir -p build
+	$(BIN)/attnflow explain "the author of the books on the old table" --method all \
+		--html build/demo.html
 
-test: .venv/.dev ## run the tests and the examples in docstrings
+test: .venv/.dev .venv/.browser ## run the tests and the examples in docstrings
+	$(BIN)/python tools/check_viewer.py --test
 	$(BIN)/pytest
 
-check: .venv/.dev ## check format, lint, types and changelog
+check: .venv/.dev ## check format, lint, types, changelog and the built viewer
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/python tools/check_changelog.py
+	$(BIN)/python tools/check_viewer.py --types
+	$(BIN)/python tools/check_viewer.py
+
+viewer: .venv/.dev ## build the viewer's module from viewer/src
+	$(BIN)/python tools/check_viewer.py --write
 
 bench: .venv/.dev ## time flow against other solvers
 	$(BIN)/python -m benchmarks.flow
@@ -37,7 +45,7 @@ docs: .venv/.dev ## build the documentation into build/docs
 	$(BIN)/sphinx-build -W -b html docs build/docs
 
 clean: ## remove the environment, builds and caches
-	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist viewer/node_modules .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:
@@ -61,4 +69,13 @@ clean: ## remove the environment, builds and caches
 
 .venv/.dev: .venv/.runtime
 	$(PIP_INSTALL) --group dev
+	touch $@
+
+# Tests in a browser need Chromium. Where it is missing it is installed if that takes no asking;
+# otherwise these tests say so and are skipped.
+.venv/.browser: | .venv/bin/python
+	@command -v chromium >/dev/null || test -n "$(CHROMIUM)" || \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get -qq update && apt-get -qq install --yes chromium >/dev/null; \
+		else echo "no Chromium here: the tests in a browser will be skipped"; fi
 	touch $@

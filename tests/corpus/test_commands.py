@@ -305,3 +305,29 @@ def test_two_signals_stop_at_once_and_lose_nothing(tmp_path):
     assert process.returncode == 143
     assert printed == ""
     assert corpus.check(out).damaged == ()
+
+
+def test_another_model_in_the_same_place_is_refused(texts, tmp_path):
+    model = save(tmp_path / "model")
+    arguments = ("run", texts, "--model", model, "--out", tmp_path / "out", "--quiet")
+    assert invoke(*arguments, "--shards", "0:1", "--shard-size", "4").exit_code == 0
+    weights = tmp_path / "model" / "model.safetensors"
+    changed = bytearray(weights.read_bytes())
+    changed[-1] ^= 1
+    weights.write_bytes(changed)
+    result = invoke(*arguments, "--shard-size", "4")
+    assert result.exit_code == 2
+    assert "was begun differently: the model has other files: model.safetensors." in result.stderr
+
+
+def test_a_model_by_its_name_is_known_by_all_of_its_files():
+    from attnflow.corpus.identity import checksums
+
+    assert set(checksums(corpus.Settings())) == {
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "weights.safetensors",
+    }
+    files = checksums(corpus.Settings(model="minilm-sst2"))
+    assert {"adapter.safetensors", "encoder/model.safetensors", "encoder/vocab.txt"} <= set(files)

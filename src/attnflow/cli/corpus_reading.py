@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shlex
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -140,6 +141,10 @@ def show(
         stored = corpus.find(name)
         if html is None:
             _print(stored, position, top, Console(highlight=False))
+            hint = (
+                f"attnflow corpus show {shlex.quote(str(folder))} {shlex.quote(name)} --html FILE"
+            )
+            typer.echo(f"attnflow: to look into it in a browser: {hint}", err=True)
             return
         from attnflow.corpus.viewing import write_page
 

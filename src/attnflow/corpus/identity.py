@@ -9,6 +9,7 @@ from pathlib import Path
 
 from attnflow.corpus.settings import Settings
 from attnflow.errors import FileError
+from attnflow.minilm.folders import find_adapter, find_encoder
 from attnflow.verb_number.folders import find_folder
 
 # The files of a checkpoint that decide what it computes.
@@ -68,9 +69,13 @@ def versions() -> dict[str, str]:
 
 
 def _files(name: str) -> Iterator[tuple[str, Path]]:
-    folder = find_folder(name) or Path(name)
+    adapter = find_adapter(name)
+    if adapter is not None:
+        encoder = find_encoder()
+        yield from ((f"encoder/{path.name}", path) for path in _deciding(encoder))
+    folder = adapter or find_folder(name) or Path(name)
     if folder.is_dir():
-        yield from ((path.name, path) for path in sorted(folder.iterdir()) if _decides(path.name))
+        yield from ((path.name, path) for path in _deciding(folder))
         return
     found = {file: path for file in FILES if (path := _on_hub(name, file)) is not None}
     yield from found.items()
@@ -83,8 +88,10 @@ def _files(name: str) -> Iterator[tuple[str, Path]]:
                 yield part, path
 
 
-def _decides(name: str) -> bool:
-    return name in FILES or name.endswith((".safetensors", ".model"))
+def _deciding(folder: Path) -> list[Path]:
+    """The files of a folder that decide what its model computes."""
+    ends = (".safetensors", ".model")
+    return [p for p in sorted(folder.iterdir()) if p.name in FILES or p.name.endswith(ends)]
 
 
 def _on_hub(name: str, file: str) -> Path | None:

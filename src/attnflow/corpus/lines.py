@@ -92,7 +92,9 @@ def _row_of_json(index: int, line: bytes, column: str | None, id_column: str | N
     except UnicodeDecodeError:
         return check_value(index, None, line.rstrip(b"\r\n"), number)  # says which byte is wrong
     except (ValueError, RecursionError) as error:
-        why = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        if isinstance(error, json.JSONDecodeError):
+            why = f"{error.msg} at character {error.pos + 1}"
         return refuse(index, number, f"no JSON ({why}); expected a JSON object.", "malformed")
     if not isinstance(value, dict):
         return check_value(index, None, value, number)

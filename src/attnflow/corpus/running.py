@@ -1,6 +1,7 @@
 """From an input to a folder of shards, in one call."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
@@ -81,7 +82,7 @@ def run(  # noqa: PLR0913 - one argument for each option
         device,
     ):
         settings.setdefault("device", device)
-        chosen = Settings(**settings)
+        chosen = _place(Settings(**settings))
         job = Job(
             source=open_source(
                 given,
@@ -100,6 +101,15 @@ def run(  # noqa: PLR0913 - one argument for each option
             accept_versions=accept_versions,
         )
         return work(job, compute, progress=progress, stop=stop)
+
+
+def _place(settings: Settings) -> Settings:
+    """Name folders from the root, for workers and later runs that are elsewhere."""
+    model, tokenizer = (
+        str(Path(name).absolute()) if name is not None and Path(name).is_dir() else name
+        for name in (settings.model, settings.tokenizer)
+    )
+    return replace(settings, model=model or settings.model, tokenizer=tokenizer)
 
 
 def _resolve_shards(shards: Shards | None) -> range:

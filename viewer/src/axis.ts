@@ -10,6 +10,7 @@ export interface Axis {
   columns: number[]; // items from left to right
   place: Map<number, number>; // item -> column
   upright: boolean; // labels are turned by 90 degrees
+  labelled: Set<number>; // the items that have a label: all, or as many as there is room for
   labelHeight: number;
   size: number; // of the font
   x(item: number): number; // the middle of an item's column
@@ -17,6 +18,7 @@ export interface Axis {
 }
 
 const GAP = 10;
+const LABEL = 12; // pixels that an upright label needs
 
 export function makeAxis(
   labels: readonly string[],
@@ -24,14 +26,15 @@ export function makeAxis(
   rightToLeft: boolean,
   left: number,
   room: number,
-  limits: { least: number; most: number },
+  limits: { least: number; most: number; fit: boolean },
 ): Axis {
   const columns = rightToLeft ? [...items].reverse() : [...items];
   const count = Math.max(columns.length, 1);
   const size = 12;
   const widest = Math.min(110, Math.max(8, ...columns.map((i) => quick(labels[i], size))));
   const level = Math.min(room / count, limits.most) >= Math.min(1.2 * widest, 84) + GAP;
-  const step = Math.max(limits.least, Math.min(room / count, limits.most));
+  const wanted = Math.min(room / count, limits.most);
+  const step = limits.fit ? wanted : Math.max(limits.least, wanted);
   const place = new Map(columns.map((item, column) => [item, column]));
   return {
     left,
@@ -40,11 +43,25 @@ export function makeAxis(
     columns,
     place,
     upright: !level,
-    labelHeight: level ? 26 : Math.ceil(widest) + 14,
-    size: level ? 13 : step < 13 ? 10 : size,
+    labelled: new Set(columns),
+    labelHeight: level ? 26 : Math.ceil(1.1 * widest) + 14,
+    size: level ? 13 : step < 13 ? 11 : size,
     x: (item) => left + (place.get(item) ?? 0) * step + step / 2,
     at: (x) => columns[Math.floor((x - left) / step)] ?? null,
   };
+}
+
+/** Where columns are narrow, label only the first of these items that have room. */
+export function thinLabels(axis: Axis, first: readonly number[]): void {
+  if (axis.step >= LABEL) return;
+  const taken: number[] = [];
+  axis.labelled = new Set();
+  for (const item of first) {
+    const x = axis.x(item);
+    if (!axis.place.has(item) || taken.some((other) => Math.abs(other - x) < LABEL)) continue;
+    axis.labelled.add(item);
+    taken.push(x);
+  }
 }
 
 /** The width of a label; long ones are cut anyway. */
@@ -60,6 +77,7 @@ export function paintLabel(
   y: number,
   style: { fill: string; weight?: number },
 ): void {
+  if (!axis.labelled.has(item)) return;
   const x = axis.x(item);
   if (axis.upright) {
     const text = fit(label, axis.labelHeight - 10, axis.size, style.weight);

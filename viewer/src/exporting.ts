@@ -1,47 +1,111 @@
-// What is on screen as a picture: title, caption and the panels, painted as SVG or PNG.
+// What is on screen as a picture: heading, the panels and their colour scale, as SVG or PNG.
 
-import { CanvasPainter, type Painter } from "./painter.ts";
+import { CanvasPainter, measure, type Painter } from "./painter.ts";
 import type { Panel } from "./panel.ts";
 import { lookingFrom } from "./phrases.ts";
 import { SvgPainter } from "./svgPainter.ts";
 import type { Theme } from "./theme.ts";
-import { visible } from "./visible.ts";
+import { digits, percent, shorten, visible } from "./visible.ts";
 
 const MARGIN = 24;
-const HEADING = 62;
+const LINE = 19;
 const GAP = 40;
+const SCALE = 34; // height of the colour scale below a panel
 const LONGEST = 16000; // pixels that browsers draw on one side
+
+interface Place {
+  panel: Panel;
+  x: number;
+  y: number;
+  lines: string[];
+}
 
 interface Sheet {
   width: number;
   height: number;
-  places: { panel: Panel; x: number; y: number }[];
+  places: Place[];
 }
+
+const headingHeight = (lines: readonly string[]): number => 24 + LINE * lines.length + 12;
 
 function arrange(panels: readonly Panel[], beside: boolean): Sheet {
   const silent = new SvgPainter();
-  const places: Sheet["places"] = [];
+  const places: Place[] = [];
   let x = MARGIN;
   let y = MARGIN;
-  let width = 320;
+  let width = 360;
   let height = 0;
   for (const panel of panels) {
     const size = panel.paint(silent);
-    places.push({ panel, x, y });
+    const lines = captionOf(panel).flatMap((text) => wrap(text, Math.max(size.width, 300)));
+    const tall = headingHeight(lines) + size.height + (panel.darkest ? SCALE : 0);
+    places.push({ panel, x, y, lines });
     width = Math.max(width, x + size.width + MARGIN);
-    height = Math.max(height, y + HEADING + size.height + MARGIN);
+    height = Math.max(height, y + tall + MARGIN);
     if (beside) x += size.width + GAP;
-    else y += HEADING + size.height + GAP;
+    else y += tall + GAP;
   }
   return { width, height, places };
 }
 
-function paintHeading(painter: Painter, panel: Panel, theme: Theme): void {
-  const { reading, scene } = panel;
-  if (!reading) return;
-  const note = scene?.note?.map((part) => part.text).join("") ?? "";
-  painter.text(visible(reading.example.name), 0, 14, { size: 15, weight: 650, fill: theme.ink });
-  painter.text(note || lookingFrom(reading), 0, 36, { size: 13, fill: theme.quiet });
+/** What is shown, in a sentence or two. */
+function captionOf({ reading, scene }: Panel): string[] {
+  if (!reading) return [];
+  const note = scene?.note?.map((part) => part.text).join("");
+  const prediction = reading.example.prediction;
+  const target = prediction && `${visible(prediction.target.label)} ${percent(prediction.target.probability)}`;
+  return [note || `${lookingFrom(reading)}.`, ...(target ? [`The model predicts ${target}.`] : [])];
+}
+
+/** Break a text into lines of a width, between words. */
+export function wrap(text: string, width: number, size = 13): string[] {
+  const lines: string[] = [];
+  let line = "";
+  for (const word of shorten(text, 600).split(" ")) {
+    const longer = line ? `${line} ${word}` : word;
+    if (line && measure(longer, size) > width) {
+      lines.push(line);
+      line = word;
+    } else line = longer;
+  }
+  return line ? [...lines, line] : lines;
+}
+
+function paintHeading(painter: Painter, { panel, lines }: Place, theme: Theme): void {
+  if (!panel.reading) return;
+  const name = shorten(visible(panel.reading.example.name), 80);
+  painter.text(name, 0, 14, { size: 15, weight: 650, fill: theme.ink });
+  lines.forEach((line, i) =>
+    painter.text(line, 0, 38 + i * LINE, { size: 13, fill: theme.quiet }),
+  );
+}
+
+function paintScale(painter: Painter, most: number, y: number, theme: Theme): void {
+  const style = { size: 12, fill: theme.quiet };
+  painter.text("0", 0, y + 9, style);
+  painter.cells(14, y, 120, 9, {
+    columns: 60,
+    rows: 1,
+    cell: (c) => theme.ramp.packed[Math.round((c / 59) * 255)],
+  });
+  painter.text(digits(most), 142, y + 9, style);
+}
+
+/** Paint a sheet; `move` shifts what is painted next. */
+function paintSheet(
+  painter: Painter,
+  sheet: Sheet,
+  theme: Theme,
+  move: (x: number, y: number) => void,
+): void {
+  for (const place of sheet.places) {
+    const { panel, x, y, lines } = place;
+    move(x, y);
+    paintHeading(painter, place, theme);
+    move(x, y + headingHeight(lines));
+    const { height } = panel.paint(painter);
+    if (panel.darkest) paintScale(painter, panel.darkest, height + 18, theme);
+  }
 }
 
 export function paintSvg(
@@ -53,12 +117,7 @@ export function paintSvg(
   const sheet = arrange(panels, beside);
   const painter = new SvgPainter();
   painter.rect(0, 0, sheet.width, sheet.height, { fill: theme.ground });
-  for (const { panel, x, y } of sheet.places) {
-    painter.moveTo(x, y);
-    paintHeading(painter, panel, theme);
-    painter.moveTo(x, y + HEADING);
-    panel.paint(painter);
-  }
+  paintSheet(painter, sheet, theme, (x, y) => painter.moveTo(x, y));
   return painter.finish(sheet.width, sheet.height, visible(title));
 }
 
@@ -76,13 +135,9 @@ export async function paintPng(
   if (!context) throw new Error("This browser cannot draw pictures. Export SVG instead.");
   context.fillStyle = theme.ground;
   context.fillRect(0, 0, canvas.width, canvas.height);
-  const painter = new CanvasPainter(context);
-  for (const { panel, x, y } of sheet.places) {
-    context.setTransform(ratio, 0, 0, ratio, x * ratio, y * ratio);
-    paintHeading(painter, panel, theme);
-    context.setTransform(ratio, 0, 0, ratio, x * ratio, (y + HEADING) * ratio);
-    panel.paint(painter);
-  }
+  paintSheet(new CanvasPainter(context), sheet, theme, (x, y) =>
+    context.setTransform(ratio, 0, 0, ratio, x * ratio, y * ratio),
+  );
   return new Promise((done, failed) =>
     canvas.toBlob(
       (blob) => (blob ? done(blob) : failed(new Error("The picture could not be made."))),

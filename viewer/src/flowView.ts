@@ -1,12 +1,12 @@
 // Flow view: tokens at the bottom, layers upward, and what runs from the chosen position down to
 // the input. For flow, the maximum flow to one token and the cut that limits it.
 
-import { labelStyle, makeAxis, paintLabel, type Axis } from "./axis.ts";
+import { labelStyle, makeAxis, paintLabel, thinLabels, type Axis } from "./axis.ts";
 import { findEdges, type Edge, type Edges } from "./flowEdges.ts";
 import type { CutEdge } from "./maxflow.ts";
 import { measure, type Painter } from "./painter.ts";
 import { quoted, scoreLines } from "./phrases.ts";
-import type { Reading } from "./reading.ts";
+import { byWorth, type Reading } from "./reading.ts";
 import type { NotePart, Scene, Target } from "./scene.ts";
 import { shade } from "./theme.ts";
 import { digits } from "./visible.ts";
@@ -26,14 +26,16 @@ interface Layout {
 function lay(reading: Reading, width: number): Layout {
   const { labels, columns, item, rightToLeft, example } = reading;
   const shown = columns.includes(item) ? columns : [...columns, item].sort((a, b) => a - b);
-  const axis = makeAxis(labels, shown, rightToLeft, LEFT, width - LEFT - 6, { least: 13, most: 92 });
+  const limits = { least: 13, most: 92, fit: reading.state.fit };
+  const axis = makeAxis(labels, shown, rightToLeft, LEFT, width - LEFT - 6, limits);
+  thinLabels(axis, byWorth(reading));
   const layers = example.n_layers;
   const space = Math.max(30, Math.min(78, 520 / layers));
   const bottom = TOP + layers * space;
   return {
     axis,
     space,
-    radius: Math.max(2.5, Math.min(6, axis.step * 0.22)),
+    radius: Math.max(1, Math.min(6, axis.step * 0.22)),
     y: (level) => bottom - level * space,
     height: bottom + 14 + BARS + axis.labelHeight + 6,
   };
@@ -56,7 +58,7 @@ export function flowScene(reading: Reading, width: number, most: number): Scene 
       if (found && reading.state.method === "raw") paintAssumed(painter, reading, layout, found);
       paintNodes(painter, reading, layout, found);
       paintTokens(painter, reading, layout, most);
-      if (cut.length) paintCut(painter, reading, layout, cut);
+      if (found && cut.length) paintCut(painter, reading, layout, cut, found.most);
     },
     hit: (x, y) => hit(reading, layout, found, x, y),
     paintHover: (painter, target) => paintHover(painter, reading, layout, found, target),
@@ -128,6 +130,7 @@ function paintNodes(painter: Painter, reading: Reading, layout: Layout, found: E
     for (const one of axis.columns) {
       const share = held && most > 0 ? held[one] / most : 0;
       const lit = share > 0.02 && l <= layer;
+      if (!lit && axis.step < 5) continue;
       painter.circle(axis.x(one), y(l), lit ? radius : Math.min(radius, 3), {
         fill: lit ? theme.ramp.css[shade(0.25 + 0.75 * share)] : theme.ground,
         stroke: lit ? theme.accent : theme.quiet,
@@ -181,21 +184,26 @@ function goalOf(reading: Reading): number | null {
   return reading.items.of[reading.token];
 }
 
-function paintCut(painter: Painter, reading: Reading, layout: Layout, cut: readonly CutEdge[]): void {
+function paintCut(
+  painter: Painter,
+  reading: Reading,
+  layout: Layout,
+  cut: readonly CutEdge[],
+  most: number,
+): void {
   const { theme, items } = reading;
   const { axis, y } = layout;
   const seen = cut.filter((edge) => axis.place.has(items.of[edge.position]) && axis.place.has(items.of[edge.below]));
   if (!seen.length) return;
-  const most = Math.max(...seen.map((edge) => edge.capacity));
   for (const { layer, position, below, capacity } of seen) {
-    const share = capacity / most;
+    const share = Math.min(1, capacity / most); // a cut edge is full: its flow is its capacity
     if (share < 0.004 && seen.length > 400) continue;
     const x0 = axis.x(items.of[position]);
     const x1 = axis.x(items.of[below]);
     painter.edge(x0, y(layer), x1, y(layer - 1), {
       stroke: theme.bottleneck,
-      width: Math.max(0.8, Math.min(7, widthOf(layout, share))),
-      opacity: 0.85,
+      width: Math.max(seen.length > 60 ? 0.4 : 0.8, widthOf(layout, share) * 0.7),
+      opacity: seen.length > 60 ? 0.55 + 0.35 * share : 0.85,
     });
   }
   paintBadge(painter, reading, layout, seen);

@@ -152,6 +152,7 @@ function enlarged(reading: Reading, width: number, head: number): Scene {
   const axis = makeAxis(labels, columns, rightToLeft, left, Math.min(width - left, 640), {
     least: 1,
     most: 44,
+    fit: true,
   });
   const readable = axis.step >= 9;
   const size = axis.width;

@@ -124,15 +124,17 @@ function layPills(reading: Reading, picture: Picture, width: number): Pill[] {
 }
 
 function layThumbs(layers: number, aspect: number, top: number, width: number): Thumb[] {
-  const gap = 8;
-  const wide = Math.max(44, Math.min(120, (width - 100 - (layers - 1) * gap) / layers));
+  const narrow = width < 480; // names then stand above their row
+  const gap = narrow ? 5 : 8;
+  const left = narrow ? 3 : 104;
+  const wide = Math.max(36, Math.min(120, (width - left - 8 - (layers - 1) * gap) / layers));
   const tall = wide * aspect;
   return METHODS.flatMap((method, m) =>
     Array.from({ length: layers }, (_, l) => ({
       method,
       layer: l + 1,
-      x: 100 + l * (wide + gap),
-      y: top + m * (tall + 14),
+      x: left + l * (wide + gap),
+      y: top + (narrow ? 18 : 0) + m * (tall + (narrow ? 34 : 14)),
       width: wide,
       height: tall,
     })),
@@ -218,14 +220,15 @@ function paintThumb(
   const { theme, state, layer } = reading;
   const current = one.method === state.method && one.layer === layer;
   if (one.layer === 1) {
-    painter.text(METHOD_NAMES[one.method], 0, one.y + one.height / 2 + 4, {
+    const y = one.x < 50 ? one.y - 8 : one.y + one.height / 2 + 4;
+    painter.text(METHOD_NAMES[one.method], 0, y, {
       size: 13,
       fill: one.method === state.method ? theme.accent : theme.ink,
       weight: one.method === state.method ? 650 : 400,
     });
   }
-  if (one.method === METHODS[0]) {
-    painter.text(String(one.layer), one.x + one.width / 2, one.y - 6, {
+  if (one.method === METHODS[0] && (one.x >= 104 || one.layer > 2)) {
+    painter.text(String(one.layer), one.x + one.width / 2, one.y - 8, {
       size: 11,
       align: "center",
       fill: one.layer === layer ? theme.accent : theme.quiet,

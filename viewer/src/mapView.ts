@@ -1,10 +1,10 @@
 // Map view: layers × tokens heat-maps of one position, one for each method (paper, figures 2–3).
 
-import { labelStyle, makeAxis, paintLabel, type Axis } from "./axis.ts";
+import { labelStyle, makeAxis, paintLabel, thinLabels, type Axis } from "./axis.ts";
 import { METHODS, type Method } from "./format.ts";
 import type { Painter } from "./painter.ts";
 import { METHOD_NAMES, quoted } from "./phrases.ts";
-import { largest, scoresAt, type Reading, type Row } from "./reading.ts";
+import { byWorth, keep, largest, scoresAt, type Reading, type Row } from "./reading.ts";
 import type { Scene, Target } from "./scene.ts";
 import { shade } from "./theme.ts";
 import { digits } from "./visible.ts";
@@ -14,6 +14,7 @@ interface Map3 {
   axis: Axis;
   top: number; // of the cells
   rows: Row[]; // layer 1 first
+  kept: boolean[][]; // which cells are among the top k
   most: number; // the darkest value
 }
 
@@ -39,21 +40,24 @@ export function mapScene(reading: Reading, width: number, shared: number): Scene
   const { labels, columns, rightToLeft, example, state, theme } = reading;
   const layers = example.n_layers;
   const gap = 36;
-  const third = (width - 2 * gap) / 3 - LEFT;
+  const third = (width - 3 - 2 * gap) / 3 - LEFT;
   const beside = third / columns.length >= 20;
-  const room = beside ? third : width - LEFT;
-  const limits = { least: 13, most: beside ? 44 : 56 };
+  const room = beside ? third : width - LEFT - 3;
+  const limits = { least: 13, most: beside ? 44 : 56, fit: state.fit };
   const height = Math.max(13, Math.min(26, Math.round(240 / layers)));
   const body = layers * height;
   const axes = METHODS.map((_, i) =>
     makeAxis(labels, columns, rightToLeft, LEFT + (beside ? i * (third + gap + LEFT) : 0), room, limits),
   );
+  for (const axis of axes) thinLabels(axis, byWorth(reading));
   const labelHeight = axes[0].labelHeight;
   const maps: Map3[] = METHODS.map((method, i) => {
     const rows = mapRows(reading, method);
     const own = Math.max(...rows.map((row) => largest(row, columns)));
     const top = TITLE + (beside ? 0 : i * (body + TITLE + 14));
-    return { method, axis: axes[i], top, rows, most: state.scale === "shared" ? shared : own };
+    const count = labels.length;
+    const kept = rows.map((row) => keep(row, columns, count, { threshold: 0, topK: state.topK }));
+    return { method, axis: axes[i], top, rows, kept, most: state.scale === "shared" ? shared : own };
   });
   const last = maps[maps.length - 1];
   const bottom = last.top + body + labelHeight;
@@ -77,8 +81,9 @@ export function mapScene(reading: Reading, width: number, shared: number): Scene
       cell: (c, r) => {
         const row = rows[layers - 1 - r];
         if (!row) return 0;
-        const value = row[axis.columns[c]];
-        if (value < state.threshold * most) return theme.ramp.packed[0];
+        const item = axis.columns[c];
+        const value = row[item];
+        if (value < state.threshold * most || !map.kept[layers - 1 - r][item]) return theme.ramp.packed[0];
         return theme.ramp.packed[shade(most > 0 ? value / most : 0)];
       },
     });

@@ -26,6 +26,7 @@ export class Panel {
   readonly numbers: Numbers;
   reading: Reading | null = null;
   scene: Scene | null = null;
+  darkest = 0; // the value with the darkest colour, if one scale holds for all that is shown
   private readonly stage: Stage;
   private readonly text: TextView;
   private readonly ranking: Ranking;
@@ -115,9 +116,9 @@ export class Panel {
       this.text.element.classList.toggle("long", reading.labels.length > 90);
       this.text.show(reading, most);
     }
-    const darkest = this.scene ? this.scene.most : most;
-    this.legend.hidden = !darkest;
-    setText(this.legendMost, darkest ? digits(darkest) : "");
+    this.darkest = (this.scene ? this.scene.most : most) ?? 0;
+    this.legend.hidden = !this.darkest;
+    setText(this.legendMost, digits(this.darkest));
     this.showNote();
     this.ranking.show(reading);
     this.showProgress();

@@ -7,6 +7,7 @@ import { largest, rank, type Reading } from "./reading.ts";
 import { digits, percent, visible } from "./visible.ts";
 
 const LENGTH = 8;
+const SAME = 1e-3; // flows this close are equal, given how they are sent
 
 interface Line {
   element: HTMLLIElement;
@@ -21,6 +22,7 @@ export class Ranking {
   readonly element: HTMLElement;
   private readonly title: HTMLElement;
   private readonly list: HTMLOListElement;
+  private readonly tie: HTMLElement;
   private readonly lines: Line[] = [];
   private readonly choose: (token: number) => void;
 
@@ -28,7 +30,8 @@ export class Ranking {
     this.choose = choose;
     this.title = make("h2", { dir: "auto" });
     this.list = make("ol", { class: "ranking", testid: "ranking" });
-    this.element = make("div", { class: "readout" }, this.title, this.list);
+    this.tie = make("p", { class: "tie", testid: "tie" });
+    this.element = make("div", { class: "readout" }, this.title, this.list, this.tie);
   }
 
   show(reading: Reading): void {
@@ -54,6 +57,9 @@ export class Ranking {
       line.button.setAttribute("aria-pressed", String(goal));
     });
     for (const line of this.lines.slice(shown.length)) line.element.hidden = true;
+    const tied = tieOf(reading, most);
+    this.tie.hidden = !tied;
+    setText(this.tie, tied);
   }
 
   private addLine(): Line {
@@ -70,6 +76,17 @@ export class Ranking {
     this.list.append(element);
     return line;
   }
+}
+
+/** Flow has an upper limit, what leaves the position at all; tokens at it are not told apart. */
+function tieOf({ row, columns, state, layer }: Reading, most: number): string {
+  if (!row || state.method !== "flow" || layer < 2) return "";
+  const count = columns.filter((item) => row[item] >= most * (1 - SAME)).length;
+  if (count < 3 || 3 * count < columns.length) return "";
+  return (
+    `${count} of ${columns.length} tie for the most that can arrive here at all, so flow does not ` +
+    "rank them. A lower layer tells them apart."
+  );
 }
 
 /** What the model predicts, with its strongest outcomes. */

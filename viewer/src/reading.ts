@@ -127,6 +127,13 @@ export function rank(row: ArrayLike<number>, columns: readonly number[]): number
   return [...columns].sort((a, b) => row[b] - row[a] || a - b);
 }
 
+/** Items in the order in which they deserve a label: chosen, found, then by score. */
+export function byWorth(reading: Reading): number[] {
+  const { item, items, token, chosen, found, row, columns } = reading;
+  const goal = token !== null && (chosen || reading.state.method === "flow") ? [items.of[token]] : [];
+  return [item, ...goal, ...found, ...(row ? rank(row, columns) : columns)];
+}
+
 /** The strongest token that is neither special nor the position itself, else any. */
 function strongestToken(reading: Reading): number | null {
   const { numbers, state, layer, position, example } = reading;

@@ -20,6 +20,7 @@ export interface State {
   special: boolean; // whether special tokens are shown
   words: boolean; // whether the tokens of a word are merged
   normalise: "none" | "rows"; // "rows": the scores of a position are scaled to sum to 1
+  fit: boolean; // whether all tokens are fitted into the width, or scrolled
   scale: "shared" | "own"; // colours by one scale for all maps, or by each map's largest
   head: number | null; // the head that is enlarged, from 1
   headsOf: "attention" | "rollout"; // a head's attention, or its rollout to the input
@@ -45,6 +46,7 @@ export function initialState(header: Header): State {
     special: true,
     words: false,
     normalise: "none",
+    fit: Math.max(...examples.map((example) => example.tokens.length)) > 100,
     scale: "own",
     head: null,
     headsOf: "attention",
@@ -107,6 +109,7 @@ export function changeState(header: Header, now: State, change: Partial<State>):
     special: flag(merged.special, now.special),
     words: flag(merged.words, now.words),
     normalise: oneOf(merged.normalise, ["none", "rows"] as const, now.normalise),
+    fit: flag(merged.fit, now.fit),
     scale: oneOf(merged.scale, ["shared", "own"] as const, now.scale),
     head: headOf(merged.head, heads),
     headsOf: oneOf(merged.headsOf, ["attention", "rollout"] as const, now.headsOf),

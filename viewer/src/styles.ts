@@ -45,7 +45,8 @@ button { cursor: pointer; }
   border-bottom-color: var(--accent); }
 .tabs button:focus-visible { outline-offset: -2px; }
 .hint { margin: 14px 0; max-width: 120ch; }
-.main-row, .option-row { display: flex; flex-wrap: wrap; gap: 14px 32px; align-items: end; }
+.main-row, .option-row { display: flex; flex-wrap: wrap; gap: 14px 28px; align-items: end; }
+.option-row { gap: 12px 24px; }
 .field { border: 0; padding: 0; margin: 0; display: flex; flex-direction: column; gap: 5px;
   font-size: 13px; color: var(--quiet); min-width: 0; }
 .field legend { padding: 0; margin-bottom: 5px; }
@@ -61,6 +62,7 @@ button { cursor: pointer; }
   font-weight: 600; }
 .segments input:focus-visible + span { outline: 2px solid var(--accent); outline-offset: 2px; }
 input[type="range"] { accent-color: var(--accent); width: 100%; min-width: 130px; margin: 4px 0; }
+.main-row input[type="range"] { margin: 9px 0; }
 input[type="checkbox"] { accent-color: var(--accent); width: 16px; height: 16px; margin: 0; }
 input[type="search"] { border: 1px solid var(--faint); background: var(--raised); border-radius: 8px;
   padding: 5px 10px; width: 170px; font-size: 14px; color: var(--ink); }
@@ -106,8 +108,9 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
   align-items: center; width: 100%; border: 0; background: none; padding: 2px 4px; text-align: start;
   border-radius: 4px; }
 .ranking button:hover { background: var(--raised); }
-.ranking button.goal { box-shadow: inset 3px 0 var(--bottleneck); }
+.ranking button.goal { box-shadow: -3px 0 var(--bottleneck); border-radius: 0; }
 .ranking bdi, .outcomes bdi { text-align: left; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.tie { font-size: 13px; color: var(--quiet); margin: 8px 4px 0; max-width: 60ch; }
 .track { height: 8px; border-radius: 4px; background: var(--raised); overflow: hidden; }
 .track i { display: block; height: 100%; background: var(--bar); border-radius: 4px; }
 .number { font-variant-numeric: tabular-nums; text-align: end; color: var(--quiet); font-size: 13px; }
@@ -176,6 +179,7 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
   .chip { transition: background-color 0.15s; }
   .track i { transition: width 0.15s; }
 }
+@media (forced-colors: active) { .chip, .track i, .legend i { forced-color-adjust: none; } }
 @media print { .controls, .tabs, .tools { display: none; } }
 `;
 

@@ -91,16 +91,22 @@ export class SvgPainter implements Painter {
     }
     const w = width / cells.columns;
     const h = height / cells.rows;
-    this.parts.push(`<g shape-rendering="crispEdges">`);
+    // One path for each colour, which makes a much smaller file than one element for each cell.
+    const paths = new Map<number, string[]>();
     for (let r = 0; r < cells.rows; r++) {
       for (let c = 0; c < cells.columns; c++) {
         const colour = cells.cell(c, r);
         if (colour >>> 24 === 0) continue;
-        this.rect(x + c * w, y + r * h, w, h, {
-          fill: `rgb(${colour & 255},${(colour >> 8) & 255},${(colour >> 16) & 255})`,
-          opacity: (colour >>> 24) / 255,
-        });
+        const squares = paths.get(colour) ?? [];
+        squares.push(`M${this.x(x + c * w)} ${this.y(y + r * h)}h${short(w)}v${short(h)}h-${short(w)}z`);
+        paths.set(colour, squares);
       }
+    }
+    this.parts.push(`<g shape-rendering="crispEdges">`);
+    for (const [colour, squares] of paths) {
+      const fill = `rgb(${colour & 255},${(colour >> 8) & 255},${(colour >> 16) & 255})`;
+      const opacity = (colour >>> 24) / 255;
+      this.parts.push(`<path d="${squares.join("")}"${fillOf({ fill, opacity })}/>`);
     }
     this.parts.push("</g>");
   }

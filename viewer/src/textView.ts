@@ -16,7 +16,6 @@ export class TextView {
   constructor(choose: (item: number) => void, hover: (item: number | null, at: Event) => void) {
     this.element = document.createElement("div");
     this.element.className = "sentence";
-    this.element.dir = "auto";
     this.element.tabIndex = 0;
     this.element.setAttribute("role", "listbox");
     this.element.dataset.testid = "sentence";
@@ -37,6 +36,7 @@ export class TextView {
     this.reading = reading;
     if (this.labels !== reading.labels) this.build(reading);
     const { row, kept, theme, state, items, item } = reading;
+    this.element.dir = reading.rightToLeft ? "rtl" : "ltr";
     this.element.setAttribute(
       "aria-label",
       `Tokens, shaded by what reaches ${reading.labels[item]}. Arrow keys choose a position.`,
@@ -93,7 +93,6 @@ export class TextView {
     const reading = this.reading;
     const frame = this.element.getBoundingClientRect();
     if (!reading) return { width: frame.width, height: frame.height };
-    const size = parseFloat(getComputedStyle(this.element).fontSize) || 19;
     this.chips.forEach((chip, i) => {
       if (chip.hidden) return;
       const boxes = [...chip.getClientRects()];
@@ -107,6 +106,7 @@ export class TextView {
       });
       const box = boxes[0];
       if (!box) return;
+      const size = parseFloat(getComputedStyle(chip).fontSize) || 19;
       painter.text(
         shorten(reading.labels[i], 60),
         box.left - frame.left + box.width / 2,

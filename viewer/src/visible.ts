@@ -62,7 +62,7 @@ export function digits(value: number): string {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "–" : "unlimited";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  return size < 0.0005 ? value.toExponential(2).replace("e-", "e−") : value.toPrecision(3);
+  return size < 0.001 ? value.toExponential(2).replace("e-", "e−") : value.toPrecision(3);
 }
 
 export const percent = (share: number): string =>

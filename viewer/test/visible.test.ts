@@ -50,6 +50,7 @@ test("three significant digits", () => {
   assert.equal(digits(0.9996), "1.00");
   assert.equal(digits(0), "0");
   assert.equal(digits(0.00001234), "1.23e−5");
+  assert.equal(digits(0.000657), "6.57e−4");
   assert.equal(digits(Infinity), "unlimited");
   assert.equal(percent(0.981), "98 %");
   assert.equal(percent(0.0195), "1.9 %");

@@ -10,12 +10,13 @@ from attnflow.data.example import NUMBERS, AgreementExample
 from attnflow.experiments.correlating import (
     Correlations,
     correlate,
+    listed,
     select,
     sum_up,
     sum_up_fully,
 )
 from attnflow.experiments.keeping import Measured
-from attnflow.experiments.measuring import Attending, Texts, open_model
+from attnflow.experiments.measuring import METHODS, Attending, Texts, open_model
 from attnflow.experiments.options import Options, Progress
 from attnflow.experiments.sentences import Agreement, read_agreement
 from attnflow.models.loading import LoadedModel
@@ -116,6 +117,7 @@ def correlations_with(
         **sum_up_fully(correlations, seed=options.seed),
         "variants": changed,
         "lengths": by_length(correlations, texts),
+        "own": own_place(attention, main),
         "attractors": {
             str(k): _group(encode(texts.loaded, examples, options), kind, begin)
             for k, examples in groups.items()
@@ -123,6 +125,24 @@ def correlations_with(
         "residual": sweep(texts, {kind: main}, begin)[kind],
     }
     return numbers, describe(texts, sentences)
+
+
+def own_place(
+    attention: Sequence[Measured], importance: Sequence[NDArray[np.float64]]
+) -> dict[str, Any]:
+    """In which share of texts [CLS], the first token, has the highest and the lowest score.
+
+    For importance, and by layer for each method.
+    """
+    found: dict[str, Any] = {}
+    for end, best in (("highest", np.max), ("lowest", np.min)):
+        found[end] = {
+            "importance": round(float(np.mean([row[0] == best(row) for row in importance])), 4)
+        }
+        for method in METHODS:
+            rows = [one[method][:, 0] == best(one[method], axis=-1) for one in attention]
+            found[end][method] = listed(np.mean(rows, axis=0))
+    return found
 
 
 def by_length(correlations: Correlations, texts: Texts) -> dict[str, Any]:

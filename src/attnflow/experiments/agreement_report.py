@@ -64,6 +64,7 @@ def report_correlations(
             group_table("By the number of attractors", "attractors", numbers["attractors"]),
             group_table("By the number of tokens, with [CLS]", "tokens", numbers["lengths"]),
             variants_table("Variants", numbers["variants"]),
+            own_table(numbers["own"]),
             residual_table(numbers["residual"], SHOWN_RESIDUALS),
         ),
     )
@@ -135,6 +136,17 @@ def group_table(caption: str, what: str, groups: Mapping[str, Any]) -> Table:
     columns = ["examples", *(["accuracy"] if "accuracy" in next(iter(groups.values())) else [])]
     n = len(rows[0]) - 1 - len(columns)
     return Table(caption, (f"{what}: method", *columns, *layer_names(n)), tuple(rows))
+
+
+def own_table(own: Mapping[str, Any]) -> Table:
+    """How often [CLS] has the highest or lowest score of all tokens."""
+    rows = []
+    for end, found in own.items():
+        n = len(found["raw"])
+        rows.append((f"{end}: importance", *([f"{found['importance']:.0%}"] * n)))
+        rows += [(f"{end}: {name(m)}", *(f"{share:.0%}" for share in found[m])) for m in METHODS]
+    caption = "In how many texts [CLS] itself has the highest, or lowest, score of all tokens"
+    return Table(caption, ("", *layer_names(len(rows[0]) - 1)), tuple(rows))
 
 
 def residual_table(found: Mapping[str, Any], weights: Sequence[str]) -> Table:

@@ -116,7 +116,9 @@ def _widget_class() -> Any:
             if bundle is None:
                 return None
             data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-            pictures = "".join(f"<div>{draw_picture(one)}</div>" for one in self._payload.examples)
-            return {**data, "text/html": pictures}, metadata
+            examples = self._payload.examples
+            pictures = "".join(f"<div>{draw_picture(one)}</div>" for one in examples)
+            text = "\n".join(map(repr, examples))
+            return {**data, "text/html": pictures, "text/plain": text}, metadata
 
     return AttnflowWidget

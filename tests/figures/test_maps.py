@@ -5,7 +5,7 @@ import pytest
 from matplotlib.collections import QuadMesh
 
 from attnflow import Attribution, InputError, ShapeError
-from attnflow.figures import draw_maps
+from attnflow.figures import draw_maps, render
 from tests.figures.reading import check_text, make_explanation, random_explanation, words_in
 from tests.refusal import refusal
 
@@ -113,6 +113,18 @@ def test_hostile_and_foreign_tokens_are_written_as_text():
     figure = draw_maps(random_explanation(tokens), methods=["raw"])
     words = check_text(figure)
     assert {"$\\frac{1}{2}$", "<script>", "a\\x00b", "\\u202e"} <= set(words)
+
+
+def test_a_long_first_token_is_slanted_into_the_margin():
+    tokens = ["internationalises", *(f"word{i}" for i in range(14))]
+    figure = draw_maps(random_explanation(tokens), methods=["raw"])
+    assert {tick.get_rotation() for tick in figure.axes[0].get_xticklabels()} == {45}
+    assert set(tokens) <= set(check_text(figure))
+
+
+def test_titles_are_no_formulas():
+    svg = render(draw_maps(random_explanation(SENTENCE), titles=["$x$ or $y$"]), "svg").decode()
+    assert ">$x$ or $y$</text>" in svg
 
 
 def test_500_tokens_widen_the_figure_rather_than_overlap():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, ov
 
 from attnflow.arrays import import_torch
 from attnflow.errors import InputError
-from attnflow.explanation import Explanation
+from attnflow.explanation import Explanation, KeepHeads
 from attnflow.merging import Heads, ResidualWeight
 from attnflow.models.encoding import EncodedText, Truncate, collate, encode_text
 from attnflow.models.loading import LoadedModel, load_model
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from attnflow.models.keeping import KeptHeads
 
 Edges: TypeAlias = Literal["attention", "effective", "gradient", "value"]
-KeepHeads: TypeAlias = Literal["auto"] | bool
 
 HEADS_LIMIT = 64_000_000  # bytes that the heads of all texts may take for keep_heads="auto"
 

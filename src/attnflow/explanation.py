@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from attnflow.arrays import to_numpy
 from attnflow.attentions import Attentions
@@ -28,6 +28,8 @@ from attnflow.selection import (
 from attnflow.special import Special, check_special, looks_special, treat_special
 from attnflow.words import Words, find_words, merge_words
 
+# Whether to keep the attention of each head; "auto" where it is not too much.
+KeepHeads: TypeAlias = Literal["auto"] | bool
 # Called with how much is done, and how much there is in all.
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -186,12 +188,13 @@ class Explanation:
         path: str | PathLike[str],
         *,
         title: str | None = None,
+        keep_heads: KeepHeads = "auto",
         progress: Progress | None = None,
     ) -> Path:
         """Write a page to look at it with any browser, as in `attnflow.to_html`."""
         from attnflow.viewer import to_html
 
-        return to_html(path, self, title=title, progress=progress)
+        return to_html(path, self, title=title, keep_heads=keep_heads, progress=progress)
 
     def _attribute(
         self,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnflow import FileError, to_html
-from attnflow.viewer import assets
+from attnflow.viewer import assets, single_file
 from attnflow.viewer.assets import inline_module, read_asset
 from attnflow.viewer.payload import make_payload
 from tests.refusal import refusal
@@ -86,6 +86,21 @@ def test_hostile_tokens_stay_inside_the_header(tmp_path):
     assert page.title == HOSTILE[1]
     assert "\0" not in text
     assert "\u202e" not in text
+
+
+def test_heads_are_left_out_where_they_take_too_much(tmp_path, monkeypatch):
+    def n_heads(**options):
+        path = to_html(tmp_path / "page.html", classified(), made_up(1, 3), **options)
+        header = json.loads(Page(path.read_text(encoding="utf-8")).scripts[0][1])
+        return [one["n_heads"] for one in header["examples"]]
+
+    needed = 2 * (4 * 6 * 6 + 2 * 3 * 3)  # bytes: four heads of six tokens, two of three
+    monkeypatch.setattr(single_file, "HEADS_LIMIT", needed)
+    assert n_heads() == [2, 2]
+    assert n_heads(keep_heads=False) == [0, 0]
+    monkeypatch.setattr(single_file, "HEADS_LIMIT", needed - 1)
+    assert n_heads() == [0, 0]
+    assert n_heads(keep_heads=True) == [2, 2]
 
 
 def test_progress_is_told(tmp_path):

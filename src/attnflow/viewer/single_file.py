@@ -2,6 +2,8 @@
 
 import os
 from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from html import escape
 from os import PathLike
@@ -9,11 +11,13 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from attnflow.errors import FileError
-from attnflow.explanation import Explanation, Progress
+from attnflow.explanation import Explanation, KeepHeads, Progress
 from attnflow.viewer.assets import MODULE, inline_module, read_asset
 from attnflow.viewer.payload import Payload, make_payload
 from attnflow.viewer.picture import draw_picture
 from attnflow.viewer.visible import visible
+
+HEADS_LIMIT = 16_000_000  # bytes that heads may take in a file for keep_heads="auto"
 
 # The page may run its own script, known by its hash, and nothing else; it can reach no network.
 POLICY = (
@@ -26,20 +30,34 @@ def to_html(
     path: str | PathLike[str],
     *explanations: Explanation,
     title: str | None = None,
+    keep_heads: KeepHeads = "auto",
     progress: Progress | None = None,
 ) -> Path:
     """Write explanations to one HTML file, to look at with any browser, without a network.
 
     explanations: one, or several to compare: two sentences, or two models.
     title: if not given, the text of the first. progress: called with flows done and flows in all.
+    keep_heads: whether to write the attention of each head, if there is any; "auto" does so where
+    that of all explanations takes at most 16 MB, since a page of more is slow to open.
     The file is there whole or not at all. Returns its path.
     Raises FileError if it cannot be written.
     """
+    if keep_heads is not True and (not keep_heads or _bytes_of_heads(explanations) > HEADS_LIMIT):
+        explanations = tuple(replace(one, heads=None) for one in explanations)
     payload = make_payload(explanations, title=title)
     payload.compute(progress)
     target = Path(path)
     write_whole(target, build_page(payload))
     return target
+
+
+def _bytes_of_heads(explanations: Sequence[Explanation]) -> int:
+    """What the heads take as float16."""
+    return sum(
+        2 * sum(one.heads.n_heads) * one.heads.n_tokens**2
+        for one in explanations
+        if one.heads is not None
+    )
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnflow import FileError, to_html
+from attnflow import FileError, InputError, to_html
 from attnflow.viewer import assets, single_file
 from attnflow.viewer.assets import inline_module, read_asset
 from attnflow.viewer.payload import make_payload
@@ -101,6 +101,11 @@ def test_heads_are_left_out_where_they_take_too_much(tmp_path, monkeypatch):
     monkeypatch.setattr(single_file, "HEADS_LIMIT", needed - 1)
     assert n_heads() == [0, 0]
     assert n_heads(keep_heads=True) == [2, 2]
+
+
+def test_something_else_is_refused(tmp_path):
+    with refusal(InputError, "str was given; expected Explanation"):
+        to_html(tmp_path / "page.html", "text")  # type: ignore[arg-type]
 
 
 def test_progress_is_told(tmp_path):

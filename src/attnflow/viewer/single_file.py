@@ -42,9 +42,11 @@ def to_html(
     The file is there whole or not at all. Returns its path.
     Raises FileError if it cannot be written.
     """
-    if keep_heads is not True and (not keep_heads or _bytes_of_heads(explanations) > HEADS_LIMIT):
-        explanations = tuple(replace(one, heads=None) for one in explanations)
     payload = make_payload(explanations, title=title)
+    too_much = _bytes_of_heads(payload.examples) > HEADS_LIMIT
+    if not keep_heads or (keep_heads == "auto" and too_much):
+        without = tuple(replace(one, heads=None) for one in payload.examples)
+        payload = replace(payload, examples=without)
     payload.compute(progress)
     target = Path(path)
     write_whole(target, build_page(payload))

@@ -165,6 +165,18 @@ def test_the_table_is_the_mean_of_the_rank_correlations(scores):
     assert len(lines) == 1 + 9 * 2
 
 
+def test_tables_need_two_scores_of_the_explained_position(texts, classifier, tmp_path):
+    arguments = ("run", texts, "--model", classifier, "--quiet", "--out")
+    invoke(*arguments, tmp_path / "one")
+    result = invoke("table", tmp_path / "one")
+    assert result.exit_code == 2
+    assert "holds rollout only; expected two scores to compare" in result.stderr
+    invoke(*arguments, tmp_path / "two", "--methods", "raw,rollout", "--positions", "1")
+    result = invoke("table", tmp_path / "two")
+    assert result.exit_code == 2
+    assert "has no scores of the explained position" in result.stderr
+
+
 def test_showing_one_example(scores, tmp_path):
     result = invoke("show", scores, "s3")
     assert result.exit_code == 0
@@ -240,6 +252,7 @@ def test_a_damaged_shard_is_named_and_repaired(texts, classifier, tmp_path):
         (("--importance", "shapley"), 2, "importance has 'shapley'"),
         (("--positions", "first"), 2, "--positions is 'first'; expected explained, all, or whole"),
         (("--layers", "top"), 2, "--layers is 'top'; expected all, or whole numbers"),
+        (("--summary", "no/such/folder.json"), 2, "there is no folder no/such; expected an"),
         (("--shards", "5"), 2, "--shards is '5'; expected two whole numbers"),
         (("--shards", "5:2"), 2, "shards is 5:2; expected a first shard"),
         (("--model", "no/such/model"), 2, "there is no model no/such/model"),

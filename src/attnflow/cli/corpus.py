@@ -169,6 +169,7 @@ def run(  # noqa: PLR0913 - one argument for each option
     if device is not None:
         settings["device"] = device
     with clear_errors(), stopping(at_once=engine is EngineName.LOCAL) as stopper:
+        _require_folder(summary)
         settings["methods"] = _names(methods, ("raw", "rollout", "flow"))
         settings["importance"] = _names(importance, ("blank_out", "input_gradients"))
         settings["positions"] = _positions(positions)
@@ -198,6 +199,15 @@ def run(  # noqa: PLR0913 - one argument for each option
         _print_summary(done, as_json, summary, quiet)
     if done.interrupted:
         raise typer.Exit(stopper.exit_code)
+
+
+def _require_folder(path: Path | None) -> None:
+    """Refuse a summary that could not be written, before the run and not after it."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise InputError(
+            f"--summary is {path}, and there is no folder {path.parent}; expected an existing one. "
+            "Create it first."
+        )
 
 
 def _names(text: str, every: tuple[str, ...]) -> tuple[str, ...]:

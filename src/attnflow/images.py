@@ -14,8 +14,8 @@ from array_api_compat import array_namespace
 from attnflow.arrays import Array
 from attnflow.attentions import Attentions
 from attnflow.errors import InputError
-from attnflow.explaining import HEADS_LIMIT, Edges, KeepHeads
-from attnflow.explanation import Explanation
+from attnflow.explaining import HEADS_LIMIT, Edges
+from attnflow.explanation import Explanation, KeepHeads
 from attnflow.graph import AttentionGraph
 from attnflow.merging import Heads, ResidualWeight
 from attnflow.models.predicting import Prediction, predict

@@ -154,6 +154,19 @@ def test_carried_positions_are_named_by_layer():
     # One encoder layer carries the decoder's position; the two steps of the decoder the others.
     assert example["carried"] == [[1, 3], [2, 0], [2, 1], [2, 2], [3, 0], [3, 1], [3, 2]]
     assert example["n_heads"] == 0
+    assert not [key for key in example["chunks"] if "/weights/" in key]
+
+
+def test_weights_that_cannot_be_worked_out_go_along():
+    explanation = made_up(2, 3)
+    weights = explanation.graph.weights.copy()
+    weights[1, 2] = weights[1, :2].mean(0)  # a position that is the mean of two others
+    payload = make_payload(
+        [replace(explanation, graph=replace(explanation.graph, weights=weights))]
+    )
+    named = [key for key in payload.chunk_keys() if "/weights/" in key]
+    assert named == ["0/weights/2"]
+    np.testing.assert_array_equal(halves(payload, "0/weights/2"), weights[1].astype(np.float16))
 
 
 def test_the_header_is_ascii_and_holds_every_token():

@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from attnflow.arrays import to_numpy
 from attnflow.explanation import Explanation
+from attnflow.graph import AttentionGraph
 from attnflow.image_grid import ImageGrid
 from attnflow.models.predicting import Outcome, Prediction
 from attnflow.viewer.flow_rows import flow_rows
+
+ROUNDING = 1e-5  # of float32, which attention is mixed in
 
 
 def name_examples(explanations: Sequence[Explanation]) -> list[str]:
@@ -40,6 +44,7 @@ def describe(index: int, explanation: Explanation) -> dict[str, Any]:
     layers = range(1, graph.n_layers + 1)
     shapes = {f"{index}/attention/{layer}": [n, n] for layer in layers}
     shapes |= {f"{index}/flow/{layer}": [n if rows is None else len(rows), n] for layer in layers}
+    shapes |= {f"{index}/weights/{layer}": [n, n] for layer in unmixed_layers(graph)}
     n_heads = () if explanation.heads is None else explanation.heads.n_heads
     for layer, count in enumerate(n_heads, start=1):
         shapes[f"{index}/heads/{layer}"] = [count, n, n]
@@ -65,6 +70,24 @@ def describe(index: int, explanation: Explanation) -> dict[str, Any]:
         "flow_rows": rows,
         "chunks": {key: {"shape": shape, "dtype": "float16"} for key, shape in shapes.items()},
     }
+
+
+def unmixed_layers(graph: AttentionGraph) -> list[int]:
+    """The layers, from 1, whose weights are more than attention with the residual mixed in.
+
+    Of those the viewer is given the weights as well, since it cannot work them out.
+    """
+    attention, weights = to_numpy(graph.attention), to_numpy(graph.weights)
+    diagonal = np.arange(graph.n_tokens)
+    found = []
+    for i, residual in enumerate(graph.residual_weights):
+        mixed = (1 - residual) * attention[i]
+        mixed[diagonal, diagonal] += residual * (attention[i].sum(-1) > 0)
+        if graph.carried is not None:
+            mixed[graph.carried[i]] = np.eye(graph.n_tokens)[graph.carried[i]]
+        if np.abs(mixed - weights[i]).max() > ROUNDING:
+            found.append(i + 1)
+    return found
 
 
 def _prediction(prediction: Prediction | None) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from attnflow.viewer.flow_rows import flow_of, flow_rows, n_pairs
 from attnflow.viewer.header import describe, name_examples, shorten
 
 FORMAT = 1
-NAMES = ("attention", "flow", "heads")
+NAMES = ("attention", "flow", "heads", "weights")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +58,8 @@ class Payload:
         example, name, layer = self._find(key)
         if name == "attention":
             array = to_numpy(example.graph.attention)[layer - 1]
+        elif name == "weights":
+            array = to_numpy(example.graph.weights)[layer - 1]
         elif name == "heads" and example.heads is not None:
             array = to_numpy(example.heads.layers[layer - 1])
         else:

@@ -36,6 +36,12 @@ def test_text_is_aligned():
     ]
 
 
+def test_long_paragraphs_are_broken_and_stay_apart():
+    lines = to_text(Report("T", ("word " * 30 + "\n\nanother",))).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[-2:] == ["", "another"]
+
+
 def test_markdown_has_tables_and_pictures():
     lines = to_markdown(REPORT, level=3, pictures="images").splitlines()
     assert lines[0] == "### A title"

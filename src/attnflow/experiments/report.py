@@ -4,8 +4,10 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
 
 PART = "\n\n"
+WIDTH = 100  # of paragraphs in a terminal
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,11 @@ def to_text(report: Report) -> str:
     parts = [report.title]
     for part in report.parts:
         if isinstance(part, str):
-            parts.append(part)
+            parts += [fill(paragraph, WIDTH) for paragraph in part.split(PART)]
         elif isinstance(part, Table):
-            parts.append(f"{part.caption}\n{_align(part)}")
+            parts.append(f"{fill(part.caption, WIDTH)}\n{_align(part)}")
         else:
-            parts.append(f"[{part.file}] {part.caption}")
+            parts.append(fill(f"[{part.file}] {part.caption}", WIDTH))
     return PART.join(parts)
 
 

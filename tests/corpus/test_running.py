@@ -55,6 +55,7 @@ def test_a_run_writes_shards_errors_journal_and_manifest(texts, tmp_path):
         "manifest.json",
         *(f"shards/part-00000{i}.parquet" for i in range(3)),
     ]
+    assert json.loads((tmp_path / "out/journal/end.json").read_text()) == {"rows": 7}
     errors = [
         json.loads(line)
         for i in range(2)
@@ -203,6 +204,16 @@ def test_ranges_of_shards_together_are_the_whole(texts, tmp_path, expected):
     run(texts, out, shards=range(1))
     run(texts, out, shards=range(1, 2))
     assert contents(out) == expected
+
+
+def test_what_the_dead_left_is_removed_but_not_what_others_are_writing(texts, tmp_path):
+    out = tmp_path / "out"
+    run(texts, out, shards=range(1))
+    left = [out / "shards" / f".part-00000{i}.parquet.tmp" for i in range(3)]
+    for path in left:
+        path.touch()
+    run(texts, out, shards=range(2))
+    assert [path.exists() for path in left] == [False, False, True]
 
 
 def test_asked_to_stop_it_finishes_the_shard_in_hand(texts, tmp_path, expected):

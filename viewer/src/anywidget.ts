@@ -3,6 +3,7 @@
 import { make } from "./elements.ts";
 import type { FlowRequest, Header, Source } from "./format.ts";
 import type { State } from "./state.ts";
+import { followHostTheme } from "./hostTheme.ts";
 import { mount, type Viewer } from "./widget.ts";
 
 interface Model {
@@ -54,8 +55,7 @@ function sourceOf(model: Model, header: Header): { source: Source; stop(): void 
   const source: Source = {
     header,
     load: (key) => ask({ kind: "load", key }),
-    flow: async (request: FlowRequest) =>
-      new Float32Array(await ask({ kind: "flow", ...request })),
+    flow: async (request: FlowRequest) => new Float32Array(await ask({ kind: "flow", ...request })),
   };
   return { source, stop: () => model.off("msg:custom", receive as never) };
 }
@@ -72,6 +72,7 @@ export function render({ model, el }: { model: Model; el: HTMLElement }): () => 
     const link = sourceOf(model, header);
     const inner = make("div");
     place.replaceChildren(inner);
+    const unfollow = followHostTheme(inner);
     viewer = mount(inner, link.source, {
       state: (model.get("state") as Partial<State>) ?? {},
       onState: (state) => {
@@ -80,6 +81,7 @@ export function render({ model, el }: { model: Model; el: HTMLElement }): () => 
       },
     });
     stop = () => {
+      unfollow();
       viewer?.destroy();
       link.stop();
     };

@@ -53,7 +53,8 @@ function captionOf({ reading, scene }: Panel): string[] {
   if (!reading) return [];
   const note = scene?.note?.map((part) => part.text).join("");
   const prediction = reading.example.prediction;
-  const target = prediction && `${visible(prediction.target.label)} ${percent(prediction.target.probability)}`;
+  const target =
+    prediction && `${visible(prediction.target.label)} ${percent(prediction.target.probability)}`;
   return [note || `${lookingFrom(reading)}.`, ...(target ? [`The model predicts ${target}.`] : [])];
 }
 
@@ -75,9 +76,7 @@ function paintHeading(painter: Painter, { panel, lines }: Place, theme: Theme): 
   if (!panel.reading) return;
   const name = shorten(visible(panel.reading.example.name), 80);
   painter.text(name, 0, 14, { size: 15, weight: 650, fill: theme.ink });
-  lines.forEach((line, i) =>
-    painter.text(line, 0, 38 + i * LINE, { size: 13, fill: theme.quiet }),
-  );
+  lines.forEach((line, i) => painter.text(line, 0, 38 + i * LINE, { size: 13, fill: theme.quiet }));
 }
 
 function paintScale(painter: Painter, most: number, y: number, theme: Theme): void {

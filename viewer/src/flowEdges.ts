@@ -67,7 +67,12 @@ function rolloutEdges(reading: Reading): Edges | null {
     collect(reading, all, l, least, (u) => down[l][u] >= least, weigh);
   }
   const through = down.map((level, l) => (up ? level.map((value, i) => value * up[l][i]) : level));
-  return choose(reading, all, through.map((level) => merged(reading, level)), null);
+  return choose(
+    reading,
+    all,
+    through.map((level) => merged(reading, level)),
+    null,
+  );
 }
 
 function weigher(
@@ -155,12 +160,7 @@ const emptyLevels = (reading: Reading): Float64Array[] =>
   Array.from({ length: reading.layer + 1 }, () => new Float64Array(reading.items.labels.length));
 
 /** Apply threshold and top-k, and leave out what cannot be seen. */
-function choose(
-  reading: Reading,
-  all: Edge[],
-  held: Float64Array[],
-  path: MaxFlow | null,
-): Edges {
+function choose(reading: Reading, all: Edge[], held: Float64Array[], path: MaxFlow | null): Edges {
   const { state, columns, item } = reading;
   const shown = new Set([...columns, item]);
   const seen = all.filter((edge) => shown.has(edge.from) && shown.has(edge.to));

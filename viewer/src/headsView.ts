@@ -99,7 +99,10 @@ function multiples(reading: Reading, width: number): Scene {
   const maps = heads.map((head) => headMap(reading, head));
   const shared = Math.max(...maps.map((map) => map?.most ?? 0));
   const gap = 20;
-  const across = Math.max(2, Math.min(heads.length, Math.floor((width + gap) / (width < 500 ? 150 : 190)), 6));
+  const across = Math.max(
+    2,
+    Math.min(heads.length, Math.floor((width + gap) / (width < 500 ? 150 : 190)), 6),
+  );
   const size = Math.floor((width - 4 - (across - 1) * gap) / across);
   const place = (i: number): [number, number] => [
     2 + (i % across) * (size + gap),
@@ -128,7 +131,11 @@ function multiples(reading: Reading, width: number): Scene {
           painter.text("…", x + size / 2, y + size / 2, { size: 14, fill: theme.quiet });
           return;
         }
-        painter.text(`to ${digits(map.most)}`, x + size, y - 8, { size: 11, align: "right", fill: theme.quiet });
+        painter.text(`to ${digits(map.most)}`, x + size, y - 8, {
+          size: 11,
+          align: "right",
+          fill: theme.quiet,
+        });
         paintMap(painter, reading, map, x, y, size, state.scale === "shared" ? shared : map.most);
         paintRow(painter, reading, at, x, y, size);
       }),
@@ -136,11 +143,24 @@ function multiples(reading: Reading, width: number): Scene {
       const i = headAt(x, y);
       if (i === null) return null;
       const [left, top] = place(i);
-      return hitMap(reading, maps[i], i + 1, x - left, y - top, size, { head: i + 1 }, "Click to enlarge");
+      return hitMap(
+        reading,
+        maps[i],
+        i + 1,
+        x - left,
+        y - top,
+        size,
+        { head: i + 1 },
+        "Click to enlarge",
+      );
     },
     paintHover: (painter, target) => {
       const [left, top] = place(Number(target.key.split("/")[0]) - 1);
-      painter.rect(left - 2, top - 2, size + 4, size + 4, { stroke: theme.accent, width: 2, radius: 3 });
+      painter.rect(left - 2, top - 2, size + 4, size + 4, {
+        stroke: theme.accent,
+        width: 2,
+        radius: 3,
+      });
     },
   };
 }
@@ -162,7 +182,11 @@ function enlarged(reading: Reading, width: number, head: number): Scene {
     width: Math.max(left + size + 8, 260),
     height: top + size + (readable ? axis.labelHeight : 0) + 10,
     focus: null,
-    note: [{ text: `${noteOf(reading)} Click a row to look from it; click the title or press Esc for all heads.` }],
+    note: [
+      {
+        text: `${noteOf(reading)} Click a row to look from it; click the title or press Esc for all heads.`,
+      },
+    ],
     most: map?.most,
     paint: (painter) => {
       painter.text(`← all heads`, 0, 16, { size: 13, fill: theme.accent, weight: 600 });
@@ -174,13 +198,20 @@ function enlarged(reading: Reading, width: number, head: number): Scene {
       columns.forEach((item, row) => {
         const bold = item === reading.item;
         const fill = bold ? theme.accent : reading.found.has(item) ? theme.found : theme.ink;
-        painter.text(fit(labels[item], left - 12, axis.size), left - 8, top + (row + 0.5) * axis.step + 4, {
-          size: Math.min(axis.size, axis.step),
-          align: "right",
+        painter.text(
+          fit(labels[item], left - 12, axis.size),
+          left - 8,
+          top + (row + 0.5) * axis.step + 4,
+          {
+            size: Math.min(axis.size, axis.step),
+            align: "right",
+            fill,
+            weight: bold ? 700 : 400,
+          },
+        );
+        paintLabel(painter, { ...axis, upright: true }, labels[item], item, top + size, {
           fill,
-          weight: bold ? 700 : 400,
         });
-        paintLabel(painter, { ...axis, upright: true }, labels[item], item, top + size, { fill });
       });
     },
     hit: (x, y) => {
@@ -190,7 +221,10 @@ function enlarged(reading: Reading, width: number, head: number): Scene {
     paintHover: (painter, target) => {
       if (target.key === "back" || !map) return;
       const [, row] = target.key.split("/").map(Number);
-      painter.rect(left, top + row * axis.step, size, axis.step, { stroke: theme.bottleneck, width: 1.5 });
+      painter.rect(left, top + row * axis.step, size, axis.step, {
+        stroke: theme.bottleneck,
+        width: 1.5,
+      });
     },
   };
 }
@@ -221,7 +255,14 @@ function paintMap(
 }
 
 /** A mark at the row of the chosen position. */
-function paintRow(painter: Painter, reading: Reading, at: number, x: number, y: number, size: number): void {
+function paintRow(
+  painter: Painter,
+  reading: Reading,
+  at: number,
+  x: number,
+  y: number,
+  size: number,
+): void {
   if (at < 0) return;
   const step = size / reading.columns.length;
   painter.rect(x - 1, y + at * step - 0.5, size + 2, Math.max(step, 2) + 1, {
@@ -253,7 +294,11 @@ function hitMap(
   const value = map.values[query * items.labels.length + key];
   return {
     key: `${head}/${row}/${column}`,
-    lines: [title, `${quoted(labels[query])} looks at ${quoted(labels[key])}: ${digits(value)}`, ...(hint ? [hint] : [])],
+    lines: [
+      title,
+      `${quoted(labels[query])} looks at ${quoted(labels[key])}: ${digits(value)}`,
+      ...(hint ? [hint] : []),
+    ],
     change: change ?? { position: items.groups[query][0] },
   };
 }

@@ -19,7 +19,11 @@ export function makeHelp(): HTMLDialogElement {
       ]),
     ),
     make("h2", {}, "Keys"),
-    make("p", {}, "Arrow keys work once the text or drawing has the focus: press Tab, or click it."),
+    make(
+      "p",
+      {},
+      "Arrow keys work once the text or drawing has the focus: press Tab, or click it.",
+    ),
     make("dl", {}, ...KEYS.flatMap(([key, does]) => [make("dt", {}, key), make("dd", {}, does)])),
     close,
   );

@@ -4,7 +4,18 @@
 
 import { METHODS, type Example, type Method, type Picture } from "./format.ts";
 import { messageScene } from "./headsView.ts";
-import { measure, type Painter } from "./painter.ts";
+import {
+  hoverPlace,
+  inside,
+  layPills,
+  layThumbs,
+  patchPlace,
+  type Pill,
+  type Place,
+  type Places,
+  type Thumb,
+} from "./imageLayout.ts";
+import type { Painter } from "./painter.ts";
 import { METHOD_NAMES, quoted, scoreLines } from "./phrases.ts";
 import { largest, scoresAt, type Reading, type Row } from "./reading.ts";
 import type { Scene, Target } from "./scene.ts";
@@ -29,22 +40,6 @@ function pictureOf(reading: Reading, picture: Picture): HTMLImageElement | null 
   return image.complete && image.naturalWidth > 0 ? image : null;
 }
 
-interface Place {
-  x: number;
-  y: number;
-  width: number;
-  height: number;
-}
-
-interface Thumb extends Place {
-  method: Method;
-  layer: number;
-}
-
-interface Pill extends Place {
-  token: number;
-}
-
 export function imageScene(reading: Reading, width: number, most: number): Scene {
   const { example, state, theme, names } = reading;
   const picture = example.image;
@@ -66,7 +61,11 @@ export function imageScene(reading: Reading, width: number, most: number): Scene
     width: Math.max(big.width, ...thumbs.map((one) => one.x + one.width)) + 4,
     height: last.y + last.height + 8,
     focus: null,
-    note: [{ text: `${METHOD_NAMES[state.method]} at layer ${reading.layer}: which patches reach ${quoted(names[reading.position])}.` }],
+    note: [
+      {
+        text: `${METHOD_NAMES[state.method]} at layer ${reading.layer}: which patches reach ${quoted(names[reading.position])}.`,
+      },
+    ],
     paint: (painter) => {
       for (const pill of pills) paintPill(painter, reading, pill, row, darkest);
       if (image) painter.picture(image, big.x, big.y, big.width, big.height);
@@ -76,14 +75,30 @@ export function imageScene(reading: Reading, width: number, most: number): Scene
       paintScale(painter, reading, big, darkest);
       for (const [one, values] of rows) {
         const own = largest(values, tokens.all);
-        paintThumb(painter, reading, picture, image, one, values, state.scale === "shared" ? whole : own);
+        paintThumb(
+          painter,
+          reading,
+          picture,
+          image,
+          one,
+          values,
+          state.scale === "shared" ? whole : own,
+        );
       }
     },
     hit: (x, y) => hit(reading, picture, { big, thumbs, pills }, x, y),
     paintHover: (painter, target) => {
       const place = hoverPlace(picture, { big, thumbs, pills }, target.key);
-      if (place) painter.rect(place.x, place.y, place.width, place.height, { stroke: "#fff", width: 2 });
-      if (place) painter.rect(place.x - 1.5, place.y - 1.5, place.width + 3, place.height + 3, { stroke: "#000", width: 1 });
+      if (place)
+        painter.rect(place.x, place.y, place.width, place.height, {
+          stroke: "#fff",
+          width: 2,
+        });
+      if (place)
+        painter.rect(place.x - 1.5, place.y - 1.5, place.width + 3, place.height + 3, {
+          stroke: "#000",
+          width: 1,
+        });
     },
   };
 }
@@ -102,44 +117,6 @@ function tokenRow(reading: Reading, method: Method, layer: number): Row {
 }
 
 const thumbRow = (reading: Reading, one: Thumb): Row => tokenRow(reading, one.method, one.layer);
-
-function layPills(reading: Reading, picture: Picture, width: number): Pill[] {
-  const { names, example, state } = reading;
-  const end = picture.first + picture.rows * picture.columns;
-  const pills: Pill[] = [];
-  let x = 2;
-  let y = 4;
-  example.tokens.forEach((_, token) => {
-    if (token >= picture.first && token < end) return;
-    if (!state.special && example.special[token] && token !== reading.position) return;
-    const wide = Math.min(200, measure(names[token], 13) + 22);
-    if (x + wide > width && x > 2) {
-      x = 2;
-      y += 36;
-    }
-    pills.push({ token, x, y, width: wide, height: 26 });
-    x += wide + 10;
-  });
-  return pills;
-}
-
-function layThumbs(layers: number, aspect: number, top: number, width: number): Thumb[] {
-  const narrow = width < 480; // names then stand above their row
-  const gap = narrow ? 5 : 8;
-  const left = narrow ? 3 : 104;
-  const wide = Math.max(36, Math.min(120, (width - left - 8 - (layers - 1) * gap) / layers));
-  const tall = wide * aspect;
-  return METHODS.flatMap((method, m) =>
-    Array.from({ length: layers }, (_, l) => ({
-      method,
-      layer: l + 1,
-      x: left + l * (wide + gap),
-      y: top + (narrow ? 18 : 0) + m * (tall + (narrow ? 34 : 14)),
-      width: wide,
-      height: tall,
-    })),
-  );
-}
 
 function paintPatches(
   painter: Painter,
@@ -162,23 +139,20 @@ function paintPatches(
   });
 }
 
-function patchPlace(picture: Picture, place: Place, token: number): Place | null {
-  const at = token - picture.first;
-  if (at < 0 || at >= picture.rows * picture.columns) return null;
-  const width = place.width / picture.columns;
-  const height = place.height / picture.rows;
-  const x = place.x + (at % picture.columns) * width;
-  return { x, y: place.y + Math.floor(at / picture.columns) * height, width, height };
-}
-
 function paintChosen(painter: Painter, reading: Reading, picture: Picture, big: Place): void {
   const marks: [number, string][] = [[reading.position, "#4db2ff"]];
   if (reading.chosen && reading.token !== null) marks.unshift([reading.token, "#ff9a4d"]);
   for (const [token, colour] of marks) {
     const one = patchPlace(picture, big, token);
     if (!one) continue;
-    painter.rect(one.x - 1, one.y - 1, one.width + 2, one.height + 2, { stroke: "#000", width: 5 });
-    painter.rect(one.x - 1, one.y - 1, one.width + 2, one.height + 2, { stroke: colour, width: 3 });
+    painter.rect(one.x - 1, one.y - 1, one.width + 2, one.height + 2, {
+      stroke: "#000",
+      width: 5,
+    });
+    painter.rect(one.x - 1, one.y - 1, one.width + 2, one.height + 2, {
+      stroke: colour,
+      width: 3,
+    });
   }
 }
 
@@ -204,7 +178,11 @@ function paintScale(painter: Painter, reading: Reading, big: Place, most: number
   const y = big.y + big.height + 10;
   const style = { size: 11, fill: reading.theme.quiet };
   painter.text("0", big.x, y + 8, style);
-  painter.cells(big.x + 12, y, 120, 8, { columns: 60, rows: 1, cell: (c) => HEAT.packed[Math.round((c / 59) * 255)] });
+  painter.cells(big.x + 12, y, 120, 8, {
+    columns: 60,
+    rows: 1,
+    cell: (c) => HEAT.packed[Math.round((c / 59) * 255)],
+  });
   painter.text(digits(most), big.x + 138, y + 8, style);
 }
 
@@ -235,23 +213,25 @@ function paintThumb(
     });
   }
   if (image) painter.picture(image, one.x, one.y, one.width, one.height);
-  if (row) paintPatches(painter, picture, row, most, one, Math.max(state.opacity, 0.5), state.threshold);
+  if (row)
+    paintPatches(painter, picture, row, most, one, Math.max(state.opacity, 0.5), state.threshold);
   else painter.rect(one.x, one.y, one.width, one.height, { fill: theme.raised });
   if (current) {
-    painter.rect(one.x - 2, one.y - 2, one.width + 4, one.height + 4, { stroke: theme.accent, width: 2.5, radius: 2 });
+    painter.rect(one.x - 2, one.y - 2, one.width + 4, one.height + 4, {
+      stroke: theme.accent,
+      width: 2.5,
+      radius: 2,
+    });
   }
 }
 
-interface Places {
-  big: Place;
-  thumbs: Thumb[];
-  pills: Pill[];
-}
-
-const inside = (place: Place, x: number, y: number): boolean =>
-  x >= place.x && x < place.x + place.width && y >= place.y && y < place.y + place.height;
-
-function hit(reading: Reading, picture: Picture, places: Places, x: number, y: number): Target | null {
+function hit(
+  reading: Reading,
+  picture: Picture,
+  places: Places,
+  x: number,
+  y: number,
+): Target | null {
   const pill = places.pills.find((one) => inside(one, x, y));
   const { big } = places;
   let token = pill?.token;
@@ -276,11 +256,4 @@ function hit(reading: Reading, picture: Picture, places: Places, x: number, y: n
     lines: [`${METHOD_NAMES[method]}, layer ${layer}`],
     change: { method, layer },
   };
-}
-
-function hoverPlace(picture: Picture, places: Places, key: string): Place | null {
-  const [kind, number] = key.split("/");
-  if (kind === "thumb") return places.thumbs[Number(number)];
-  const token = Number(number);
-  return patchPlace(picture, places.big, token) ?? places.pills.find((one) => one.token === token) ?? null;
 }

@@ -11,7 +11,16 @@ export interface KeyEvents {
   help(): void;
 }
 
-const moving = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
+const moving = new Set([
+  "ArrowLeft",
+  "ArrowRight",
+  "ArrowUp",
+  "ArrowDown",
+  "Home",
+  "End",
+  "PageUp",
+  "PageDown",
+]);
 
 /** Act on a key; whether it meant something here. */
 export function pressed(event: KeyboardEvent, reading: Reading, events: KeyEvents): boolean {
@@ -64,14 +73,20 @@ function move(event: KeyboardEvent, reading: Reading, events: KeyEvents): boolea
         events.change({ head: stepHead(reading, event.key === "ArrowRight" ? 1 : -1) });
         return true;
       }
-      events.change(event.shiftKey ? { token: stepToken(reading, step) } : { position: stepItem(reading, step) });
+      events.change(
+        event.shiftKey
+          ? { token: stepToken(reading, step) }
+          : { position: stepItem(reading, step) },
+      );
       return true;
     }
     case "Home":
       events.change({ position: tokenOf(reading, reading.columns[0]) });
       return true;
     case "End":
-      events.change({ position: tokenOf(reading, reading.columns[reading.columns.length - 1]) });
+      events.change({
+        position: tokenOf(reading, reading.columns[reading.columns.length - 1]),
+      });
       return true;
     default: {
       const up = event.key === "ArrowUp" || event.key === "PageUp";
@@ -80,7 +95,10 @@ function move(event: KeyboardEvent, reading: Reading, events: KeyEvents): boolea
         if (to >= patches.first && to < patches.first + patches.rows * patches.columns) {
           events.change({ position: to });
         }
-      } else events.change({ layer: Math.min(example.n_layers, Math.max(1, layer + (up ? 1 : -1))) });
+      } else
+        events.change({
+          layer: Math.min(example.n_layers, Math.max(1, layer + (up ? 1 : -1))),
+        });
       return true;
     }
   }

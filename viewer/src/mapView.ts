@@ -9,17 +9,27 @@ import type { Scene, Target } from "./scene.ts";
 import { shade } from "./theme.ts";
 import { digits } from "./visible.ts";
 
-interface Map3 {
+interface HeatMap {
   method: Method;
   axis: Axis;
   top: number; // of the cells
   rows: Row[]; // layer 1 first
   kept: boolean[][]; // which cells are among the top k
   most: number; // the darkest value
+  labelled: boolean; // whether tokens are written below
+}
+
+interface Layout {
+  axes: Axis[]; // one for each method
+  tops: number[]; // of their cells
+  beside: boolean; // side by side, or one above the other
+  cell: number; // height of a cell
+  body: number; // height of all cells of a map
 }
 
 const TITLE = 30;
 const LEFT = 30;
+const GAP = 36;
 
 /** The rows of one method for all layers. */
 export function mapRows(reading: Reading, method: Method): Row[] {
@@ -36,127 +46,158 @@ export function mapLargest(reading: Reading): number {
   );
 }
 
-export function mapScene(reading: Reading, width: number, shared: number): Scene {
-  const { labels, columns, rightToLeft, example, state, theme } = reading;
-  const layers = example.n_layers;
-  const gap = 36;
-  const third = (width - 3 - 2 * gap) / 3 - LEFT;
+function lay(reading: Reading, width: number): Layout {
+  const { labels, columns, rightToLeft, example, state } = reading;
+  const third = (width - 3 - 2 * GAP) / 3 - LEFT;
   const beside = third / columns.length >= 20;
   const room = beside ? third : width - LEFT - 3;
   const limits = { least: 13, most: beside ? 44 : 56, fit: state.fit };
-  const height = Math.max(13, Math.min(26, Math.round(240 / layers)));
-  const body = layers * height;
-  const axes = METHODS.map((_, i) =>
-    makeAxis(labels, columns, rightToLeft, LEFT + (beside ? i * (third + gap + LEFT) : 0), room, limits),
-  );
-  for (const axis of axes) thinLabels(axis, byWorth(reading));
-  const labelHeight = axes[0].labelHeight;
-  const maps: Map3[] = METHODS.map((method, i) => {
+  const cell = Math.max(13, Math.min(26, Math.round(240 / example.n_layers)));
+  const body = cell * example.n_layers;
+  const axes = METHODS.map((_, i) => {
+    const left = LEFT + (beside ? i * (third + GAP + LEFT) : 0);
+    const axis = makeAxis(labels, columns, rightToLeft, left, room, limits);
+    thinLabels(axis, byWorth(reading));
+    return axis;
+  });
+  const tops = METHODS.map((_, i) => TITLE + (beside ? 0 : i * (body + TITLE + 14)));
+  return { axes, tops, beside, cell, body };
+}
+
+function makeMaps(reading: Reading, layout: Layout, shared: number): HeatMap[] {
+  const { columns, labels, state } = reading;
+  return METHODS.map((method, i) => {
     const rows = mapRows(reading, method);
     const own = Math.max(...rows.map((row) => largest(row, columns)));
-    const top = TITLE + (beside ? 0 : i * (body + TITLE + 14));
-    const count = labels.length;
-    const kept = rows.map((row) => keep(row, columns, count, { threshold: 0, topK: state.topK }));
-    return { method, axis: axes[i], top, rows, kept, most: state.scale === "shared" ? shared : own };
+    const only = { threshold: 0, topK: state.topK };
+    return {
+      method,
+      axis: layout.axes[i],
+      top: layout.tops[i],
+      rows,
+      kept: rows.map((row) => keep(row, columns, labels.length, only)),
+      most: state.scale === "shared" ? shared : own,
+      labelled: layout.beside || i === METHODS.length - 1,
+    };
   });
-  const last = maps[maps.length - 1];
-  const bottom = last.top + body + labelHeight;
+}
 
-  const paintMap = (painter: Painter, map: Map3): void => {
-    const { axis, top, rows, most, method } = map;
-    const current = method === state.method;
-    painter.text(METHOD_NAMES[method], axis.left, top - 11, {
-      size: 14,
-      weight: 650,
-      fill: current ? theme.accent : theme.ink,
-    });
-    painter.text(`0 to ${digits(most)}`, axis.left + axis.width, top - 11, {
-      size: 11,
-      align: "right",
-      fill: theme.quiet,
-    });
-    painter.cells(axis.left, top, axis.width, body, {
-      columns: axis.columns.length,
-      rows: layers,
-      cell: (c, r) => {
-        const row = rows[layers - 1 - r];
-        if (!row) return 0;
-        const item = axis.columns[c];
-        const value = row[item];
-        if (value < state.threshold * most || !map.kept[layers - 1 - r][item]) return theme.ramp.packed[0];
-        return theme.ramp.packed[shade(most > 0 ? value / most : 0)];
-      },
-    });
-    rows.forEach((row, l) => {
-      const y = top + body - (l + 1) * height;
-      const chosen = l + 1 === reading.layer;
-      if (!row) painter.text("…", axis.left + 6, y + height / 2 + 4, { size: 12, fill: theme.quiet });
-      painter.text(String(l + 1), axis.left - 8, y + height / 2 + 4, {
-        size: 11,
-        align: "right",
-        fill: chosen ? theme.accent : theme.quiet,
-        weight: chosen ? 700 : 400,
-      });
-    });
-    const y = top + body - reading.layer * height;
-    painter.rect(axis.left - 1, y, axis.width + 2, height, {
-      stroke: theme.accent,
-      width: current ? 2 : 1,
-      opacity: current ? 1 : 0.6,
-      radius: 2,
-    });
-    if (beside || map === last) paintLabels(painter, axis, top + body);
-  };
-
-  const paintLabels = (painter: Painter, axis: Axis, y: number): void => {
-    for (const item of axis.columns) {
-      paintLabel(painter, axis, labels[item], item, y, {
-        ...labelStyle(theme, {
-          chosen: item === reading.item,
-          found: reading.found.has(item),
-          kept: true,
-          token: reading.chosen && reading.items.of[reading.token ?? -1] === item,
-        }),
-      });
-    }
-  };
-
-  const find = (x: number, y: number): { map: Map3; layer: number; item: number } | null => {
-    for (const map of maps) {
-      const item = x >= map.axis.left ? map.axis.at(x) : null;
-      const row = Math.floor((y - map.top) / height);
-      if (item === null || row < 0 || row >= layers) continue;
-      if (x < map.axis.left + map.axis.width) return { map, layer: layers - row, item };
-    }
-    return null;
-  };
-
+export function mapScene(reading: Reading, width: number, shared: number): Scene {
+  const layout = lay(reading, width);
+  const maps = makeMaps(reading, layout, shared);
+  const { axes, body, cell } = layout;
   return {
     width: Math.max(...axes.map((axis) => axis.left + axis.width)) + 2,
-    height: bottom,
-    focus: columns.includes(reading.item) ? axes[0].x(reading.item) : null,
-    paint: (painter) => maps.forEach((map) => paintMap(painter, map)),
-    hit: (x, y): Target | null => {
-      const found = find(x, y);
-      if (!found) return null;
-      const { map, layer, item } = found;
-      const value = map.rows[layer - 1]?.[item];
-      return {
-        key: `${map.method}/${layer}/${item}`,
-        lines: [
-          `${quoted(labels[item])} → ${quoted(labels[reading.item])} at layer ${layer}`,
-          `${METHOD_NAMES[map.method]} ${value === undefined ? "…" : digits(value)}`,
-        ],
-        change: { method: map.method, layer, token: reading.items.groups[item][0] },
-      };
-    },
-    paintHover: (painter, target) => {
-      const [, layerText, itemText] = target.key.split("/");
+    height: Math.max(...layout.tops) + body + axes[0].labelHeight,
+    focus: reading.columns.includes(reading.item) ? axes[0].x(reading.item) : null,
+    paint: (painter) => {
       for (const map of maps) {
-        const x = map.axis.x(Number(itemText)) - map.axis.step / 2;
-        const y = map.top + body - Number(layerText) * height;
-        painter.rect(x, y, map.axis.step, height, { stroke: theme.bottleneck, width: 2 });
+        paintCells(painter, reading, map, layout);
+        paintLayers(painter, reading, map, layout);
+        if (map.labelled) paintLabels(painter, reading, map.axis, map.top + body);
+      }
+    },
+    hit: (x, y) => hit(reading, maps, layout, x, y),
+    paintHover: (painter, target) => {
+      const [, layer, item] = target.key.split("/").map(Number);
+      for (const { axis, top } of maps) {
+        const x = axis.x(item) - axis.step / 2;
+        const y = top + body - layer * cell;
+        painter.rect(x, y, axis.step, cell, { stroke: reading.theme.bottleneck, width: 2 });
       }
     },
   };
+}
+
+function paintCells(painter: Painter, reading: Reading, map: HeatMap, { body }: Layout): void {
+  const { theme, state, example } = reading;
+  const { axis, top, rows, kept, most } = map;
+  const current = map.method === state.method;
+  const layers = example.n_layers;
+  painter.text(METHOD_NAMES[map.method], axis.left, top - 11, {
+    size: 14,
+    weight: 650,
+    fill: current ? theme.accent : theme.ink,
+  });
+  painter.text(`0 to ${digits(most)}`, axis.left + axis.width, top - 11, {
+    size: 11,
+    align: "right",
+    fill: theme.quiet,
+  });
+  painter.cells(axis.left, top, axis.width, body, {
+    columns: axis.columns.length,
+    rows: layers,
+    cell: (c, r) => {
+      const layer = layers - 1 - r;
+      const item = axis.columns[c];
+      const value = rows[layer]?.[item];
+      if (value === undefined) return 0;
+      const shown = kept[layer][item] && value >= state.threshold * most && most > 0;
+      return theme.ramp.packed[shown ? shade(value / most) : 0];
+    },
+  });
+}
+
+/** The numbers of layers, and a frame around the chosen one. */
+function paintLayers(painter: Painter, reading: Reading, map: HeatMap, layout: Layout): void {
+  const { theme, layer, state } = reading;
+  const { axis, top } = map;
+  const { body, cell } = layout;
+  map.rows.forEach((row, l) => {
+    const y = top + body - (l + 0.5) * cell + 4;
+    const chosen = l + 1 === layer;
+    if (!row) painter.text("…", axis.left + 6, y, { size: 12, fill: theme.quiet });
+    painter.text(String(l + 1), axis.left - 8, y, {
+      size: 11,
+      align: "right",
+      fill: chosen ? theme.accent : theme.quiet,
+      weight: chosen ? 700 : 400,
+    });
+  });
+  const current = map.method === state.method;
+  painter.rect(axis.left - 1, top + body - layer * cell, axis.width + 2, cell, {
+    stroke: theme.accent,
+    width: current ? 2 : 1,
+    opacity: current ? 1 : 0.6,
+    radius: 2,
+  });
+}
+
+function paintLabels(painter: Painter, reading: Reading, axis: Axis, y: number): void {
+  const { theme, labels, items, found, chosen, token } = reading;
+  const goal = chosen && token !== null ? items.of[token] : null;
+  for (const item of axis.columns) {
+    const style = labelStyle(theme, {
+      chosen: item === reading.item,
+      found: found.has(item),
+      kept: true,
+      token: item === goal,
+    });
+    paintLabel(painter, axis, labels[item], item, y, style);
+  }
+}
+
+function hit(
+  reading: Reading,
+  maps: readonly HeatMap[],
+  { cell, body }: Layout,
+  x: number,
+  y: number,
+): Target | null {
+  const { labels, items } = reading;
+  for (const { axis, top, method, rows } of maps) {
+    const item = x >= axis.left ? axis.at(x) : null;
+    if (item === null || y < top || y >= top + body) continue;
+    const layer = Math.ceil((top + body - y) / cell);
+    const value = rows[layer - 1]?.[item];
+    return {
+      key: `${method}/${layer}/${item}`,
+      lines: [
+        `${quoted(labels[item])} → ${quoted(labels[reading.item])} at layer ${layer}`,
+        `${METHOD_NAMES[method]} ${value === undefined ? "…" : digits(value)}`,
+      ],
+      change: { method, layer, token: items.groups[item][0] },
+    };
+  }
+  return null;
 }

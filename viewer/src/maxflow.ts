@@ -245,7 +245,8 @@ export class LayeredFlow {
       const l = Math.floor(edge / (n * n));
       const at = edge % (n * n);
       const flow = this.flow[l][at];
-      if (flow > NONE) edges.push({ layer: l + 1, position: Math.floor(at / n), below: at % n, flow });
+      if (flow > NONE)
+        edges.push({ layer: l + 1, position: Math.floor(at / n), below: at % n, flow });
     }
     return edges;
   }

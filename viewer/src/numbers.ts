@@ -10,19 +10,19 @@ import {
   type Method,
   type Source,
 } from "./format.ts";
-import { decodeFloat16 } from "./float16.ts";
+import { Loading } from "./loading.ts";
 import { capacitiesOf, LayeredFlow, type MaxFlow } from "./maxflow.ts";
 import { augment, descend, multiplyRows, oneHot } from "./rollout.ts";
 import { Queue } from "./queue.ts";
+
+const MOST_EDGES = 3e7; // the page's own solver needs some 10 bytes for each
 
 export class Numbers {
   readonly example: Example;
   readonly index: number;
   readonly n: number;
-  error: string | null = null;
-  private readonly source: Source;
+  private readonly loading: Loading;
   private readonly changed: () => void;
-  private readonly chunks = new Map<string, Float32Array | null>();
   private readonly mixed = new Map<number, Float32Array>();
   private readonly rows = new Map<string, Float32Array>();
   private readonly products = new Map<string, Float32Array>();
@@ -40,9 +40,14 @@ export class Numbers {
     this.example = example;
     this.index = index;
     this.n = example.tokens.length;
-    this.source = source;
+    this.loading = new Loading(source, index, changed);
     this.changed = changed;
     this.queue = new Queue(changed, progressed);
+  }
+
+  /** What went wrong, as a sentence. */
+  get error(): string | null {
+    return this.loading.error;
   }
 
   /** What is being worked out, for a progress line; null when nothing is. */
@@ -53,16 +58,22 @@ export class Numbers {
   /** Before and after a drawing: work that no drawing asked for any more is dropped. */
   beginAsking(): void {
     this.queue.begin();
+    this.loading.begin();
   }
 
   endAsking(): void {
     this.queue.end();
+    this.loading.end(this.n);
+  }
+
+  /** Whether the page's own solver would take too much memory. */
+  get tooLarge(): boolean {
+    return this.example.n_layers * this.n * this.n > MOST_EDGES;
   }
 
   /** Forget an error, so that what failed is tried again. */
   retry(): void {
-    this.error = null;
-    for (const [key, chunk] of this.chunks) if (!chunk) this.chunks.delete(key);
+    this.loading.retry();
     this.queue.clear();
     this.changed();
   }
@@ -74,22 +85,23 @@ export class Numbers {
 
   /** Say what went wrong. */
   fail(sentence: string): void {
-    this.error = sentence;
+    this.loading.error = sentence;
     setTimeout(() => this.changed(), 0);
   }
 
   destroy(): void {
+    this.loading.stop();
     this.queue.clear();
   }
 
   /** W of a layer, from 1: [n, n]. */
   attention(layer: number): Float32Array | null {
-    return this.chunk(attentionKey(this.index, layer), this.n * this.n);
+    return this.loading.chunk(attentionKey(this.index, layer), this.n * this.n);
   }
 
   /** The attention of every head of a layer: [heads, n, n]. */
   heads(layer: number): Float32Array | null {
-    return this.chunk(headsKey(this.index, layer), this.example.n_heads * this.n * this.n);
+    return this.loading.chunk(headsKey(this.index, layer), this.example.n_heads * this.n * this.n);
   }
 
   /** A of a layer: the residual connection mixed in. */
@@ -162,7 +174,7 @@ export class Numbers {
     const key = `path/${layer}/${position}/${token}`;
     const known = this.paths.get(key);
     if (known) return known;
-    const capacities = this.capacitiesUpTo(layer);
+    const capacities = this.tooLarge ? null : this.capacitiesUpTo(layer);
     if (!capacities) return null;
     this.queue.want(key, "the maximum flow", () => this.findPath(key, capacities, position, token));
     return null;
@@ -230,13 +242,11 @@ export class Numbers {
     const kept = example.flow_rows ? example.flow_rows.indexOf(position) : position;
     if (example.chunks[chunk] && kept >= 0) {
       const count = example.chunks[chunk].shape[0];
-      const flows = this.chunk(chunk, count * n);
+      const flows = this.loading.chunk(chunk, count * n);
       return flows && flows.slice(kept * n, (kept + 1) * n);
     }
-    if (this.source.flow) {
-      this.ask(key, () => this.askFlow(layer, position, key));
-      return null;
-    }
+    if (this.loading.live) return this.loading.flow({ key, layer, position }, n);
+    if (this.tooLarge) return null;
     const capacities = this.capacitiesUpTo(layer);
     if (!capacities) return null;
     this.queue.want(key, `flow at layer ${layer}`, () =>
@@ -288,42 +298,4 @@ export class Numbers {
   private carriedAt(layer: number): number[] {
     return this.example.carried.filter(([l]) => l === layer).map(([, position]) => position);
   }
-
-  private chunk(key: string, size: number): Float32Array | null {
-    const known = this.chunks.get(key);
-    if (known !== undefined) return known;
-    this.ask(key, async () => {
-      const buffer = await this.source.load(key);
-      if (buffer.byteLength !== 2 * size) {
-        throw new Error(`it has ${buffer.byteLength} bytes where ${2 * size} were expected`);
-      }
-      this.chunks.set(key, decodeFloat16(buffer));
-    });
-    return null;
-  }
-
-  private async askFlow(layer: number, position: number, key: string): Promise<void> {
-    const request = { example: this.index, position, layer };
-    const row = await this.source.flow?.(request);
-    if (row?.length !== this.n) throw new Error("the answer has the wrong length");
-    this.rows.set(key, Float32Array.from(row, (value) => (value === Infinity ? 1 : value)));
-  }
-
-  /** Ask the host once; a failure becomes a sentence. */
-  private ask(key: string, question: () => Promise<void>): void {
-    if (this.chunks.has(key)) return;
-    this.chunks.set(key, null);
-    question().then(this.changed, (reason: unknown) => {
-      const why = reason instanceof Error ? reason.message : String(reason);
-      this.error = `${describeKey(key)} could not be loaded: ${why.replace(/\.$/, "")}.`;
-      this.changed();
-    });
-  }
-}
-
-function describeKey(key: string): string {
-  const [first, second, third] = key.split("/");
-  if (first === "flow") return `The flow at layer ${second}`;
-  const what = { attention: "attention", flow: "flow", heads: "heads" }[second] ?? second;
-  return `The ${what} of layer ${third}`;
 }

@@ -56,6 +56,7 @@ let ruler: CanvasRenderingContext2D | null | undefined;
 
 /** The width of a text in pixels. */
 export function measure(text: string, size: number, weight = 400): number {
+  if (typeof document === "undefined") return text.length * size * 0.55;
   if (ruler === undefined) ruler = document.createElement("canvas").getContext("2d");
   if (!ruler) return text.length * size * 0.55;
   const key = `${size} ${weight} ${text}`;

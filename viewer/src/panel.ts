@@ -16,6 +16,9 @@ import type { State } from "./state.ts";
 import { TextView } from "./textView.ts";
 import { digits, visible } from "./visible.ts";
 
+const TOO_LARGE =
+  "This graph is too large to work out flow in the page. Look from the explained position.";
+
 export interface PanelEvents {
   change(change: Partial<State>): void;
   tooltip(lines: string[] | null, event: PointerEvent | null): void;
@@ -64,7 +67,12 @@ export class Panel {
     this.errorText = make("span");
     const retry = make("button", { type: "button", class: "tool", testid: "retry" }, "Try again");
     retry.addEventListener("click", () => numbers.retry());
-    this.error = make("p", { class: "error", role: "alert", testid: "error" }, this.errorText, retry);
+    this.error = make(
+      "p",
+      { class: "error", role: "alert", testid: "error" },
+      this.errorText,
+      retry,
+    );
     this.status = make("p", { class: "status", testid: "progress" });
     this.legendMost = make("span");
     this.legend = make(
@@ -75,7 +83,12 @@ export class Panel {
       this.legendMost,
     );
     this.view = make("div", { class: "view" }, this.stage.element, this.text.element, this.legend);
-    const aside = make("div", { class: "aside" }, this.ranking.element, predictionBox(example.prediction));
+    const aside = make(
+      "div",
+      { class: "aside" },
+      this.ranking.element,
+      predictionBox(example.prediction),
+    );
     this.element = make(
       "section",
       { class: "panel", testid: `panel-${index}`, "aria-label": visible(example.name) },
@@ -139,14 +152,12 @@ export class Panel {
   showProgress(): void {
     const progress = this.numbers.progress;
     const waiting = this.reading && !this.reading.row && !this.numbers.error;
-    setText(
-      this.status,
-      progress
-        ? `Working out ${progress.what}: ${progress.done} of ${progress.total} …`
-        : waiting
-          ? "Loading …"
-          : "",
-    );
+    let text = "";
+    if (progress) {
+      const share = progress.total > 1 ? `: ${progress.done} of ${progress.total}` : "";
+      text = `Working out ${progress.what}${share} …`;
+    } else if (waiting) text = this.numbers.tooLarge ? TOO_LARGE : "Loading …";
+    setText(this.status, text);
   }
 
   /** Give the keyboard to the view. */

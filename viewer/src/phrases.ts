@@ -32,7 +32,8 @@ export const VIEW_HINTS: Record<ViewName, string> = {
   map: "One row a layer, one column a token: how much reaches the position at each layer. Click a cell to choose its layer and token.",
   heads:
     "Every head of the layer: rows look, columns are looked at. Click a head to enlarge it, a row to look from it.",
-  image: "The brighter a patch, the more of it reaches the position. Click a patch to look from it.",
+  image:
+    "The brighter a patch, the more of it reaches the position. Click a patch to look from it.",
 };
 
 export const KEYS: [string, string][] = [

@@ -71,9 +71,7 @@ export function read(numbers: Numbers, state: State, theme: Theme): Reading {
   const { items, labels } = labelled(example, state.words);
   const position = state.positions[index];
   const layer = layerOf(state, example);
-  const columns = items.labels
-    .map((_, i) => i)
-    .filter((i) => state.special || !items.special[i]);
+  const columns = items.labels.map((_, i) => i).filter((i) => state.special || !items.special[i]);
   const reading: Reading = {
     numbers,
     example,
@@ -130,7 +128,8 @@ export function rank(row: ArrayLike<number>, columns: readonly number[]): number
 /** Items in the order in which they deserve a label: chosen, found, then by score. */
 export function byWorth(reading: Reading): number[] {
   const { item, items, token, chosen, found, row, columns } = reading;
-  const goal = token !== null && (chosen || reading.state.method === "flow") ? [items.of[token]] : [];
+  const goal =
+    token !== null && (chosen || reading.state.method === "flow") ? [items.of[token]] : [];
   return [item, ...goal, ...found, ...(row ? rank(row, columns) : columns)];
 }
 

@@ -75,7 +75,10 @@ export class Stage {
     const ratio = Math.min(globalThis.devicePixelRatio || 1, 3);
     const width = Math.min(this.element.clientWidth, Math.ceil(this.scene?.width ?? 0)) || 1;
     const height = Math.ceil(this.scene?.height ?? 0) || 1;
-    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    if (
+      canvas.width !== Math.round(width * ratio) ||
+      canvas.height !== Math.round(height * ratio)
+    ) {
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
       canvas.style.width = `${width}px`;

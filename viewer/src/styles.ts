@@ -71,7 +71,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .toggle { display: inline-flex; gap: 7px; align-items: center; font-size: 14px; cursor: pointer;
   padding-bottom: 3px; }
 .meaning { margin: 10px 0 0; max-width: 120ch; font-size: 14px; color: var(--quiet); }
-.examples { flex-direction: row; flex-wrap: wrap; margin-top: 14px; }
+.examples { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 14px; }
 .pill { border: 1px solid var(--faint); background: none; border-radius: 20px; padding: 3px 14px;
   font-size: 13px; max-width: 100%; overflow-wrap: anywhere; }
 .pill[aria-pressed="true"] { border-color: var(--accent); color: var(--accent); font-weight: 600; }

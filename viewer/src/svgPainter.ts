@@ -98,7 +98,9 @@ export class SvgPainter implements Painter {
         const colour = cells.cell(c, r);
         if (colour >>> 24 === 0) continue;
         const squares = paths.get(colour) ?? [];
-        squares.push(`M${this.x(x + c * w)} ${this.y(y + r * h)}h${short(w)}v${short(h)}h-${short(w)}z`);
+        squares.push(
+          `M${this.x(x + c * w)} ${this.y(y + r * h)}h${short(w)}v${short(h)}h-${short(w)}z`,
+        );
         paths.set(colour, squares);
       }
     }

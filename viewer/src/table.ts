@@ -91,22 +91,28 @@ function makeTable(reading: Reading, caption: string, columns: Column[]): HTMLTa
 /** The edges of a minimum cut. */
 export function cutTable(reading: Reading, cut: readonly CutEdge[]): HTMLTableElement {
   const { names } = reading;
-  const lines = cut.slice(0, 500).map((edge) =>
-    make(
-      "tr",
-      {},
-      make("th", { scope: "row" }, String(edge.layer)),
-      make("td", { dir: "auto" }, names[edge.position]),
-      make("td", { dir: "auto" }, names[edge.below]),
-      make("td", { "data-value": edge.capacity }, digits(edge.capacity)),
-    ),
-  );
+  const lines = cut
+    .slice(0, 500)
+    .map((edge) =>
+      make(
+        "tr",
+        {},
+        make("th", { scope: "row" }, String(edge.layer)),
+        make("td", { dir: "auto" }, names[edge.position]),
+        make("td", { dir: "auto" }, names[edge.below]),
+        make("td", { "data-value": edge.capacity }, digits(edge.capacity)),
+      ),
+    );
   const titles = ["Layer", "Position", "Below", "Capacity"];
   return make(
     "table",
     { testid: "cut", "data-example": reading.numbers.index },
     make("caption", {}, "The bottleneck: the edges of the minimum cut"),
-    make("thead", {}, make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)))),
+    make(
+      "thead",
+      {},
+      make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title))),
+    ),
     make("tbody", {}, ...lines),
   );
 }

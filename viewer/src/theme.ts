@@ -82,5 +82,11 @@ export const shade = (share: number): number =>
 
 /** For patches over an image: from dark to bright, told apart on any picture and without hue. */
 export const HEAT: Ramp = makeRamp([
-  "#03051a", "#33125c", "#7a1f7d", "#c33c69", "#f4784e", "#fdc06d", "#fcf7c5",
+  "#03051a",
+  "#33125c",
+  "#7a1f7d",
+  "#c33c69",
+  "#f4784e",
+  "#fdc06d",
+  "#fcf7c5",
 ]);

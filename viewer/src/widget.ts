@@ -1,8 +1,8 @@
 // The viewer: one shadow root, its state, and the round of reading, drawing and asking for more.
 
 import { Controls } from "./controls.ts";
-import { isolated, make, setText } from "./elements.ts";
-import { download, paintPng, paintSvg } from "./exporting.ts";
+import { make, setText } from "./elements.ts";
+import { paintPng, paintSvg } from "./exporting.ts";
 import { readHeader, type Header, type Source } from "./format.ts";
 import { headColumns } from "./headsView.ts";
 import { makeHelp } from "./help.ts";
@@ -17,6 +17,7 @@ import { addStyles } from "./styles.ts";
 import { cutTable, numbersTable, tableSize } from "./table.ts";
 import { DARK, LIGHT, type Theme } from "./theme.ts";
 import { Tooltip } from "./tooltip.ts";
+import { makeTopBar } from "./topBar.ts";
 import { visible } from "./visible.ts";
 
 export interface Options {
@@ -48,19 +49,6 @@ export function mount(root: HTMLElement, source: Source, options: Options = {}):
   return new Widget(root, shadow, header, source, options);
 }
 
-/** A sentence in place of a viewer that cannot be. */
-function sorry(shadow: ShadowRoot, sentence: string): Viewer {
-  const error = make("p", { class: "error", role: "alert", testid: "error" }, sentence);
-  shadow.append(make("div", { class: "app" }, error));
-  return {
-    setState: () => {},
-    getState: () => ({}) as State,
-    destroy: () => shadow.replaceChildren(),
-    exportSvg: () => "",
-    exportPng: () => Promise.reject(new Error(sentence)),
-  };
-}
-
 class Widget implements Viewer {
   private state: State;
   private readonly header: Header;
@@ -76,6 +64,7 @@ class Widget implements Viewer {
   private readonly tooltip: Tooltip;
   private readonly darkness = matchMedia("(prefers-color-scheme: dark)");
   private readonly resizing: ResizeObserver;
+  private readonly theming = new MutationObserver(() => this.schedule());
   private readonly root: HTMLElement;
   private readonly shadow: ShadowRoot;
   private frame = 0;
@@ -101,15 +90,39 @@ class Widget implements Viewer {
       change,
       nextFound: (step) => this.nextFound(step),
     });
-    this.live = make("div", { class: "live", role: "status", "aria-live": "polite", testid: "live" });
-    this.tables = make("div", { class: "tables", tabindex: "0", role: "region", "aria-label": "Numbers" });
-    this.table = make("details", { class: "table" }, make("summary", {}, "Numbers as a table"), this.tables);
+    this.live = make("div", {
+      class: "live",
+      role: "status",
+      "aria-live": "polite",
+      testid: "live",
+    });
+    this.tables = make("div", {
+      class: "tables",
+      tabindex: "0",
+      role: "region",
+      "aria-label": "Numbers",
+    });
+    this.table = make(
+      "details",
+      { class: "table" },
+      make("summary", {}, "Numbers as a table"),
+      this.tables,
+    );
     this.table.addEventListener("toggle", () => this.tell());
     this.panelsBox = make("div", { class: "panels", role: "tabpanel", "aria-label": "View" });
     this.app = make(
       "div",
-      { class: "app", role: "region", "aria-label": `attnflow: ${visible(header.title || "attention")}` },
-      this.makeTop(),
+      {
+        class: "app",
+        role: "region",
+        "aria-label": `attnflow: ${visible(header.title || "attention")}`,
+      },
+      makeTopBar(header.title, {
+        svg: () => this.exportSvg(),
+        png: () => this.exportPng(),
+        failed: (sentence) => setText(this.live, sentence),
+        help: () => this.help.showModal(),
+      }),
       this.controls.tabs,
       this.controls.element,
       this.panelsBox,
@@ -121,7 +134,10 @@ class Widget implements Viewer {
     this.panels = header.examples.map((example, i) => {
       const progressed = (): void => this.panels[i].showProgress();
       const numbers = new Numbers(example, i, source, this.schedule, progressed);
-      return new Panel(numbers, { change, tooltip: (lines, event) => this.tooltip.show(lines, event) });
+      return new Panel(numbers, {
+        change,
+        tooltip: (lines, event) => this.tooltip.show(lines, event),
+      });
     });
     this.app.addEventListener("keydown", (event) => this.key(event));
     shadow.append(this.app);
@@ -130,6 +146,7 @@ class Widget implements Viewer {
       if (this.app.clientWidth !== this.width) this.schedule();
     });
     this.resizing.observe(this.app);
+    this.theming.observe(root, { attributes: true, attributeFilter: ["data-theme"] });
     this.render();
   }
 
@@ -147,6 +164,7 @@ class Widget implements Viewer {
     cancelAnimationFrame(this.frame);
     clearTimeout(this.telling);
     this.resizing.disconnect();
+    this.theming.disconnect();
     this.darkness.removeEventListener("change", this.schedule);
     for (const panel of this.panels) panel.numbers.destroy();
     this.shadow.replaceChildren();
@@ -160,34 +178,6 @@ class Widget implements Viewer {
   exportPng(): Promise<Blob> {
     this.render();
     return paintPng(this.shownPanels(), this.theme(), this.beside());
-  }
-
-  private makeTop(): HTMLElement {
-    const button = (text: string, testid: string, label: string, act: () => void): HTMLElement => {
-      const one = make("button", { type: "button", class: "tool", testid, "aria-label": label, title: label }, text);
-      one.addEventListener("click", act);
-      return one;
-    };
-    const name = "attention";
-    return make(
-      "div",
-      { class: "top" },
-      make("h1", { class: "title", dir: "auto" }, isolated(visible(this.header.title || "Attention flow"))),
-      make(
-        "div",
-        { class: "tools" },
-        button("SVG", "export-svg", "Save what is on screen as SVG", () =>
-          download(new Blob([this.exportSvg()], { type: "image/svg+xml" }), `${name}.svg`),
-        ),
-        button("PNG", "export-png", "Save what is on screen as PNG", () => {
-          this.exportPng().then(
-            (blob) => download(blob, `${name}.png`),
-            (reason: unknown) => setText(this.live, String(reason)),
-          );
-        }),
-        button("?", "help-button", "Help and keys", () => this.help.showModal()),
-      ),
-    );
   }
 
   private change(change: Partial<State>): void {
@@ -222,10 +212,13 @@ class Widget implements Viewer {
     this.frame = 0;
     if (this.destroyed) return;
     this.width = this.app.clientWidth;
-    if (this.root.dataset.theme) this.app.dataset.theme = this.root.dataset.theme;
+    this.app.dataset.theme = this.root.dataset.theme ?? "";
     const panels = this.shownPanels();
     const elements = panels.map((panel) => panel.element);
-    if (elements.some((one, i) => this.panelsBox.children[i] !== one) || this.panelsBox.children.length !== elements.length) {
+    if (
+      elements.some((one, i) => this.panelsBox.children[i] !== one) ||
+      this.panelsBox.children.length !== elements.length
+    ) {
       this.panelsBox.replaceChildren(...elements);
     }
     this.panelsBox.classList.toggle("two", panels.length > 1);
@@ -269,7 +262,8 @@ class Widget implements Viewer {
     if (!reading || reading.found.size === 0) return;
     const found = [...reading.found].sort((a, b) => a - b);
     const later = found.filter((item) => (step > 0 ? item > reading.item : item < reading.item));
-    const item = step > 0 ? (later[0] ?? found[0]) : (later[later.length - 1] ?? found[found.length - 1]);
+    const item =
+      step > 0 ? (later[0] ?? found[0]) : (later[later.length - 1] ?? found[found.length - 1]);
     this.change({ position: reading.items.groups[item][0] });
   }
 
@@ -287,4 +281,17 @@ class Widget implements Viewer {
       event.stopPropagation();
     }
   }
+}
+
+/** A sentence in place of a viewer that cannot be. */
+function sorry(shadow: ShadowRoot, sentence: string): Viewer {
+  const error = make("p", { class: "error", role: "alert", testid: "error" }, sentence);
+  shadow.append(make("div", { class: "app" }, error));
+  return {
+    setState: () => {},
+    getState: () => ({}) as State,
+    destroy: () => shadow.replaceChildren(),
+    exportSvg: () => "",
+    exportPng: () => Promise.reject(new Error(sentence)),
+  };
 }

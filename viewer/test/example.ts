@@ -39,7 +39,10 @@ export function encode(values: number[]): ArrayBuffer {
   return out.buffer;
 }
 
-export function makeSource(header: Header, chunks: Record<string, number[]>): Source & { asked: string[] } {
+export function makeSource(
+  header: Header,
+  chunks: Record<string, number[]>,
+): Source & { asked: string[] } {
   const asked: string[] = [];
   return {
     header,

@@ -6,12 +6,18 @@ import { augment, descend, oneHot } from "../src/rollout.ts";
 import { random, randomAttention } from "./random.ts";
 
 /** Augmenting paths, one breadth-first search each, on a full adjacency matrix. */
-function slowFlow(layers: readonly ArrayLike<number>[], n: number, source: number, sink: number): number {
+function slowFlow(
+  layers: readonly ArrayLike<number>[],
+  n: number,
+  source: number,
+  sink: number,
+): number {
   const size = (layers.length + 1) * n;
   const room = Array.from({ length: size }, () => new Float64Array(size));
   layers.forEach((layer, l) => {
     for (let u = 0; u < n; u++) {
-      for (let v = 0; v < n; v++) room[(l + 1) * n + u][l * n + v] = Math.min(layer[u * n + v], 1e3);
+      for (let v = 0; v < n; v++)
+        room[(l + 1) * n + u][l * n + v] = Math.min(layer[u * n + v], 1e3);
     }
   });
   const start = layers.length * n + source;
@@ -30,7 +36,8 @@ function slowFlow(layers: readonly ArrayLike<number>[], n: number, source: numbe
     }
     if (before[sink] < 0) return total;
     let least = Infinity;
-    for (let to = sink; to !== start; to = before[to]) least = Math.min(least, room[before[to]][to]);
+    for (let to = sink; to !== start; to = before[to])
+      least = Math.min(least, room[before[to]][to]);
     for (let to = sink; to !== start; to = before[to]) {
       room[before[to]][to] -= least;
       room[to][before[to]] += least;
@@ -40,7 +47,13 @@ function slowFlow(layers: readonly ArrayLike<number>[], n: number, source: numbe
 }
 
 /** Whether a flow is one: within capacities, conserved, and as large as its cut. */
-function check(found: MaxFlow, capacities: readonly ArrayLike<number>[], n: number, source: number, sink: number): void {
+function check(
+  found: MaxFlow,
+  capacities: readonly ArrayLike<number>[],
+  n: number,
+  source: number,
+  sink: number,
+): void {
   const layers = capacities.length;
   const into = Array.from({ length: layers + 1 }, () => new Float64Array(n));
   const out = Array.from({ length: layers + 1 }, () => new Float64Array(n));
@@ -106,7 +119,9 @@ test("random graphs: the value of a slow solver, with a valid flow and a cut as 
     const n = 2 + Math.floor(next() * 6);
     const layers = 1 + Math.floor(next() * 5);
     const residual = next() < 0.3 ? 0 : 0.5;
-    const graph = Array.from({ length: layers }, () => augment(randomAttention(n, next), n, residual));
+    const graph = Array.from({ length: layers }, () =>
+      augment(randomAttention(n, next), n, residual),
+    );
     const capacities = capacitiesOf(graph, n, []);
     const solver = new LayeredFlow(capacities, n);
     const source = Math.floor(next() * n);
@@ -156,7 +171,10 @@ test("carried positions have unlimited capacity", () => {
   // Two positions, three layers. Position 0 is carried through layers 1 and 2; at layer 3 position
   // 1 sends 0.5 to 0 and 0.5 to itself, and at layers 1 and 2 half of it goes to 0 as well.
   const half = Float32Array.from([1, 0, 0.5, 0.5]);
-  const carried: [number, number][] = [[1, 0], [2, 0]];
+  const carried: [number, number][] = [
+    [1, 0],
+    [2, 0],
+  ];
   const capacities = capacitiesOf([half, half, half], 2, carried);
   const solver = new LayeredFlow(capacities, 2);
   // To token 0: 0.5 at layer 3, and of the other 0.5 all of it through layer 2's edge 1 → 0.

@@ -30,7 +30,9 @@ function makeNumbers(change: Partial<Example> = {}, chunks: Record<string, numbe
 }
 
 const near = (found: ArrayLike<number>, wanted: number[]): void =>
-  wanted.forEach((value, i) => assert.ok(Math.abs(found[i] - value) < 1e-6, `${[...Array.from(found)]}`));
+  wanted.forEach((value, i) =>
+    assert.ok(Math.abs(found[i] - value) < 1e-6, `${[...Array.from(found)]}`),
+  );
 
 test("raw attention, rollout and flow by hand", async () => {
   const { numbers, wait, source } = makeNumbers();
@@ -60,7 +62,8 @@ test("the host's flow is used where there is one", async () => {
 
 test("a live host is asked for flow it did not send", async () => {
   const { numbers, wait, source } = makeNumbers();
-  source.flow = ({ position, layer }) => Promise.resolve(Float32Array.from([position, layer, Infinity]));
+  source.flow = ({ position, layer }) =>
+    Promise.resolve(Float32Array.from([position, layer, Infinity]));
   assert.deepEqual([...(await wait(() => numbers.row("flow", 2, 1)))], [1, 2, 1]);
 });
 
@@ -82,7 +85,10 @@ test("a head's rollout is its augmented matrix on the rollout below", async () =
 test("a chunk that cannot be loaded becomes a sentence, and can be tried again", async () => {
   const chunks: Record<string, number[]> = {};
   const { numbers, wait } = makeNumbers({}, chunks);
-  await assert.rejects(wait(() => numbers.row("raw", 1, 0)), /The attention of layer 1 could not be loaded: there is no chunk/);
+  await assert.rejects(
+    wait(() => numbers.row("raw", 1, 0)),
+    /The attention of layer 1 could not be loaded: there is no chunk/,
+  );
   chunks["0/attention/1"] = W;
   numbers.retry();
   near(await wait(() => numbers.row("raw", 1, 0)), [0.5, 0.25, 0.25]);
@@ -90,13 +96,31 @@ test("a chunk that cannot be loaded becomes a sentence, and can be tried again",
 
 test("a chunk of the wrong size is refused", async () => {
   const { numbers, wait } = makeNumbers({}, { "0/attention/1": [1, 0] });
-  await assert.rejects(wait(() => numbers.row("raw", 1, 0)), /4 bytes where 18 were expected/);
+  await assert.rejects(
+    wait(() => numbers.row("raw", 1, 0)),
+    /4 bytes where 18 were expected/,
+  );
 });
 
 test("threshold and top-k", () => {
   const row = Float32Array.from([0.5, 0.1, 0.3, 0.3]);
-  assert.deepEqual(keep(row, [0, 1, 2, 3], 4, { threshold: 0.5, topK: 0 }), [true, false, true, true]);
-  assert.deepEqual(keep(row, [0, 1, 2, 3], 4, { threshold: 0, topK: 2 }), [true, false, true, false]);
-  assert.deepEqual(keep(row, [1, 2, 3], 4, { threshold: 0.5, topK: 0 }), [false, false, true, true]);
+  assert.deepEqual(keep(row, [0, 1, 2, 3], 4, { threshold: 0.5, topK: 0 }), [
+    true,
+    false,
+    true,
+    true,
+  ]);
+  assert.deepEqual(keep(row, [0, 1, 2, 3], 4, { threshold: 0, topK: 2 }), [
+    true,
+    false,
+    true,
+    false,
+  ]);
+  assert.deepEqual(keep(row, [1, 2, 3], 4, { threshold: 0.5, topK: 0 }), [
+    false,
+    false,
+    true,
+    true,
+  ]);
   assert.deepEqual(rank(row, [0, 1, 2, 3]), [0, 2, 3, 1]);
 });

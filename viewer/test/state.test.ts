@@ -4,7 +4,10 @@ import { FormatError, itemsOf, readHeader } from "../src/format.ts";
 import { changeState, initialState, layerOf } from "../src/state.ts";
 import { makeExample, makeHeader } from "./example.ts";
 
-const two = makeHeader(makeExample(), makeExample({ n_layers: 4, residual_weights: [0.5, 0.5, 0.5, 0.5] }));
+const two = makeHeader(
+  makeExample(),
+  makeExample({ n_layers: 4, residual_weights: [0.5, 0.5, 0.5, 0.5] }),
+);
 
 test("the state survives JSON, and is complete", () => {
   const state = initialState(two);
@@ -15,7 +18,15 @@ test("the state survives JSON, and is complete", () => {
 
 test("what does not fit is brought into range or ignored", () => {
   const state = initialState(two);
-  const odd = { layer: 99, position: 77, view: "nonsense", threshold: -3, topK: "many", token: -1, words: 1 };
+  const odd = {
+    layer: 99,
+    position: 77,
+    view: "nonsense",
+    threshold: -3,
+    topK: "many",
+    token: -1,
+    words: 1,
+  };
   const next = changeState(two, state, odd as never);
   assert.equal(next.layer, 4);
   assert.equal(next.position, state.position);
@@ -51,7 +62,10 @@ test("a model of fewer layers shows its last", () => {
 
 test("headers that cannot be shown say why", () => {
   const says = (value: unknown, words: RegExp): void =>
-    assert.throws(() => readHeader(value), (error) => error instanceof FormatError && words.test(error.message));
+    assert.throws(
+      () => readHeader(value),
+      (error) => error instanceof FormatError && words.test(error.message),
+    );
   says(null, /no examples/);
   says({ format: 2, examples: [makeExample()] }, /format 2 .* reads format 1/);
   says({ format: 1, examples: [] }, /empty/);

@@ -20,7 +20,15 @@ test("empty and blank tokens can be seen", () => {
 });
 
 test("ordinary text of any script stays as it is", () => {
-  for (const text of ["<b>&amp;", "##s", "می‌خواهم", "👩‍👩‍👧‍👦", "המחבר", "क्षि", "🏴\u{e0067}\u{e007f}"]) {
+  for (const text of [
+    "<b>&amp;",
+    "##s",
+    "می‌خواهم",
+    "👩‍👩‍👧‍👦",
+    "המחבר",
+    "क्षि",
+    "🏴\u{e0067}\u{e007f}",
+  ]) {
     assert.equal(visible(text), text);
   }
 });

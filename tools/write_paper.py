@@ -5,10 +5,11 @@ docs/images` puts them. No number is typed in here; what is said about the numbe
 against them where it could change.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from attnflow.experiments import EXPERIMENTS, find_experiment
-from attnflow.experiments.report import to_markdown
+from attnflow.experiments.report import Report, Table, parts_to_markdown, to_markdown
 from attnflow.experiments.result import Result, read_result
 from tools.paper_comments import COMMENTS, INTRODUCTION
 
@@ -33,10 +34,28 @@ def read_results(folder: Path) -> dict[str, Result]:
 def write_page(results: dict[str, Result]) -> str:
     parts = [INTRODUCTION, list_commands(results)]
     for name, result in results.items():
-        parts.append(to_markdown(find_experiment(name).render(result), pictures=PICTURES))
+        report = find_experiment(name).render(result)
         if name in COMMENTS:
-            parts += ["### What it shows", COMMENTS[name](results)]
+            comment, n_tables = COMMENTS[name]
+            parts += write_section(report, comment(results), n_tables)
+        else:
+            parts.append(to_markdown(report, pictures=PICTURES))
     return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def write_section(report: Report, comment: str, n_tables: int | None) -> list[str]:
+    """A report with a comment, at its end or after so many tables and before the details."""
+    if n_tables is None:
+        return [to_markdown(report, pictures=PICTURES), "### What it shows", comment]
+    tables = [i for i, part in enumerate(report.parts) if isinstance(part, Table)]
+    end = tables[n_tables - 1] + 1
+    return [
+        to_markdown(replace(report, parts=report.parts[:end]), pictures=PICTURES),
+        "### What it shows",
+        comment,
+        "### In detail",
+        *parts_to_markdown(report.parts[end:], pictures=PICTURES),
+    ]
 
 
 def list_commands(results: dict[str, Result]) -> str:

@@ -66,18 +66,22 @@ def to_markdown(report: Report, *, level: int = 2, pictures: str = "") -> str:
 
     level: of its heading. pictures: the folder of pictures, as seen from where the text will be.
     """
-    parts = [f"{'#' * level} {report.title}"]
-    for part in report.parts:
+    heading = f"{'#' * level} {report.title}"
+    return PART.join([heading, *parts_to_markdown(report.parts, pictures=pictures)])
+
+
+def parts_to_markdown(parts: Sequence[str | Table | Picture], *, pictures: str = "") -> list[str]:
+    """Paragraphs of Markdown, without a heading."""
+    written = []
+    for part in parts:
         if isinstance(part, str):
-            parts.append(part)
+            written.append(part)
         elif isinstance(part, Table):
-            parts.append(f"**{part.caption}**")
-            parts.append(_markdown_table(part))
+            written += [f"**{part.caption}**", _markdown_table(part)]
         else:
             place = f"{pictures}/{part.file}" if pictures else part.file
-            parts.append(f"![{part.caption}]({place})")
-            parts.append(f"*{part.caption}*")
-    return PART.join(parts)
+            written += [f"![{part.caption}]({place})", f"*{part.caption}*"]
+    return written
 
 
 def to_csv(report: Report) -> str:

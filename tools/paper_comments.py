@@ -188,9 +188,9 @@ better than chance, or the wrong way round: {plain["blank_out", "rollout"][-1]:.
 {plain["blank_out", "flow"][-1]:.2f} against blank-out. Normalised by the receptive field they come
 to {normalised["blank_out", "rollout"][-1]:.2f} and {normalised["blank_out", "flow"][-1]:.2f}, and
 to {normalised["l2", "rollout"][-1]:.2f} and {normalised["l2", "flow"][-1]:.2f} against gradients.
-So deep rollout and flow of a decoder should be normalised. At layer 1, where weight had no layers to
-gather over, it does harm. Nor does it make them the best there is: raw attention of the last layer
-does better than normalised rollout and flow of the last layer, against both
+So deep rollout and flow of a decoder should be normalised. At layer 1, where weight had no layers
+to gather over, it does harm. Nor does it make them the best there is: raw attention of the last
+layer does better than normalised rollout and flow of that layer, against both
 ({raw["blank_out"][-1]:.2f} and {raw["l2"][-1]:.2f}).
 """
 

@@ -253,6 +253,7 @@ def test_a_damaged_shard_is_named_and_repaired(texts, classifier, tmp_path):
         (("--positions", "first"), 2, "--positions is 'first'; expected explained, all, or whole"),
         (("--layers", "top"), 2, "--layers is 'top'; expected all, or whole numbers"),
         (("--summary", "no/such/folder.json"), 2, "there is no folder no/such; expected an"),
+        (("--engine", "ray", "--address", "127.0.0.1:1"), 2, "there is no Ray cluster at '127"),
         (("--shards", "5"), 2, "--shards is '5'; expected two whole numbers"),
         (("--shards", "5:2"), 2, "shards is 5:2; expected a first shard"),
         (("--model", "no/such/model"), 2, "there is no model no/such/model"),

@@ -4,6 +4,7 @@ A shard is computed as a whole, by the same code as on one machine, and so gives
 Where models run on GPUs, their actors only run the model, and tasks on processors compute flow.
 """
 
+import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from attnflow.corpus.shards import count_pairs
 from attnflow.errors import AttnflowError, FileError
 
 IN_FLIGHT = 2  # shards for each worker: one that it computes, and one that waits
+PATIENCE = 10.0  # seconds for a cluster to answer
 RETRIES = 5  # of a shard whose worker was lost
 
 
@@ -34,6 +36,7 @@ def connected(address: str | None) -> Iterator[str]:
         if address in (None, "local"):
             options["include_dashboard"] = False
         try:
+            _reach(address)
             ray.init(address=address or "local", **options)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             why = (str(error).splitlines() or [type(error).__name__])[0]
@@ -46,6 +49,14 @@ def connected(address: str | None) -> Iterator[str]:
     finally:
         if ours:
             ray.shutdown()
+
+
+def _reach(address: str | None) -> None:
+    """Raise OSError if nothing listens at host:port, which Ray would wait for for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE):
+            pass
 
 
 def run_on_cluster(

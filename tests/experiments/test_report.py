@@ -104,4 +104,4 @@ def test_cells():
 def test_comparisons_are_signed():
     one = {"first": "flow", "second": "raw", "difference": [0.1, 0.0], "p": [0.01, None]}
     [row] = comparison_table("c", [one]).rows
-    assert row == ("flow \N{MINUS SIGN} raw", "+0.100 (p=0.010)", "same")
+    assert row == ("flow \N{MINUS SIGN} raw", "+0.100 p=0.010", "same")

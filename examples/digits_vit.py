@@ -1,7 +1,7 @@
 """Train a tiny ViT on handwritten digits, and draw what its [CLS] token looks at.
 
 The digits are those of scikit-learn (1,797 pictures of 8 x 8 pixels), made larger to 32 x 32 and
-cut into 8 x 8 patches of 4 x 4 pixels. It takes about a minute on one core and downloads nothing:
+cut into 8 x 8 patches of 4 x 4 pixels. It takes about a minute on one core and downloads nothing (needs scikit-learn):
 
     python examples/digits_vit.py --out digits
 """
@@ -70,7 +70,7 @@ def train(model: Any, pixels: Any, classes: Any, epochs: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train a tiny ViT and draw what it looks at.")
     parser.add_argument("--out", type=Path, default=Path("digits"))
-    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--epochs", type=int, default=20)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)

@@ -10,7 +10,7 @@ import transformers
 from typer.testing import CliRunner
 
 import attnflow
-from attnflow import InputError, SelectionError
+from attnflow import FileError, InputError, SelectionError
 from attnflow.cli.main import app
 from attnflow.experiments import figure1, figure2, figure3, figure4, find_experiment
 from attnflow.experiments.options import Options
@@ -151,6 +151,12 @@ def test_figure_4_defaults_to_the_papers_model_and_sentences():
     texts = [text for text, _ in figure4.CASES]
     assert texts[0] == "The author talked to Sara about [MASK] book."
     assert texts[1] == "Mary convinced John of [MASK] love."
+
+
+def test_without_a_network_another_model_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(figure4, "MODEL", str(tmp_path / "none"))
+    with refusal(FileError, "there is no folder", "--model minilm-mlm"):
+        figure4.run(Options(out=tmp_path), None)
 
 
 def test_a_model_that_is_not_the_papers_is_not_taken_for_it(tmp_path, masked_lm):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnflow.errors import InputError
+from attnflow.errors import FileError, InputError
 from attnflow.experiments.layout import provenance
 from attnflow.experiments.options import Options, Progress
 from attnflow.experiments.report import Picture, Report, Table
@@ -70,7 +70,15 @@ def _asked(options: Options) -> list[tuple[str, str]]:
 def _load(options: Options) -> "LoadedModel":
     from attnflow.models.loading import load_model
 
-    loaded = load_model(options.model or MODEL)
+    try:
+        loaded = load_model(options.model or MODEL)
+    except FileError as error:
+        if options.model is not None:
+            raise
+        raise FileError(
+            f"{error} Or draw the figure for the small masked language model that comes with "
+            "attnflow: --model minilm-mlm."
+        ) from error
     if loaded.task != "masked_lm":
         raise InputError(
             f"{loaded.name} is a {loaded.task}; expected a masked language model, which can fill "

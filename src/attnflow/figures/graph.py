@@ -34,9 +34,9 @@ SIZE = 7.0  # points
 EDGE = 0.06  # inches
 GAP = 0.2
 ROW = 0.2  # inches between tokens
-TALLEST = 8.0
+TALLEST = 4.5
 NARROWEST = 1.3  # inches: panels narrower than this go below each other
-LAYER = 0.17  # inches that a layer needs at least
+LAYER = 0.14  # inches that a layer needs at least
 THICKEST = 0.35  # of the distance between tokens
 
 
@@ -196,7 +196,7 @@ def _draw_lines(
     shades = np.asarray([colours.to_rgba(sheet.theme.edge)] * len(strength)).reshape(-1, 4)
     if chosen is not None:
         shades[query == chosen] = colours.to_rgba(sheet.theme.highlight)
-    shades[:, 3] = 0.12 + 0.88 * strength**0.75
+    shades[:, 3] = 0.07 + 0.93 * strength**0.75
     lines = collections.LineCollection(
         ends,
         linewidths=np.maximum(measures.thickest * strength, 0.1),

@@ -26,7 +26,7 @@ SIZE = 7.0  # points
 EDGE = 0.06  # inches
 GAP = 0.06
 SMALLEST = 0.62  # inches: a picture is not drawn smaller than this
-LARGEST = 1.6
+LARGEST = 1.8
 COLOUR = "#ff6a00"  # of patches: lighter than the dark parts of a picture, darker than the light
 DIMMED = (0.05, 0.75)  # the lightness of black and white in pictures, so that patches stand out
 
@@ -83,7 +83,7 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
             end = scale_text(ends[i][j])
             caption = f"layer {found[i].layers[j]}"
             axes.annotate(
-                f"{caption}, {end}" if scale == "own" else caption,
+                f"{caption}, most {end}" if scale == "own" else caption,
                 (0, 1),
                 (0, 2),
                 xycoords="axes fraction",
@@ -128,7 +128,7 @@ class Measures:
 
 def _measure(image: ImageGrid, n_layers: int, width: float, *, own: bool) -> Measures:
     room = width - 2 * EDGE + GAP
-    smallest = text_width("layer 00, 0.0000", SIZE) if own else SMALLEST
+    smallest = text_width("layer 00, most 0.0000", SIZE) if own else SMALLEST
     fitting = max(int(room / (smallest + GAP)), 1)
     lines = -(-n_layers // fitting)
     across = -(-n_layers // lines)

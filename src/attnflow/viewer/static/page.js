@@ -7,6 +7,15 @@ const [form, text, model, text2, model2] = ["form", "text", "model", "text2", "m
 const [second, compare, status, progress, place] =
   ["second", "compare", "status", "progress", "viewer"].map(find);
 
+// What models do, in the words of people who use them.
+const TASKS = {
+  causal_lm: "predicts the next token",
+  classifier: "classifies",
+  encoder: "encodes",
+  masked_lm: "fills in the mask",
+  seq2seq: "text to text",
+};
+
 let viewer = null; // what is shown
 let shared = null; // what a link to it says: texts and models; null for an opened file
 let turn = 0; // counts requests, so that only the last one is shown
@@ -172,7 +181,9 @@ async function copyLink() {
 async function start() {
   const { models, limits } = await (await ask("/api/models")).json();
   for (const select of [model, model2]) {
-    models.forEach((one, i) => select.add(new Option(`${one.label} (${one.task})`, String(i))));
+    models.forEach((one, i) =>
+      select.add(new Option(`${one.label}: ${TASKS[one.task] ?? one.task}`, String(i))),
+    );
   }
   text.maxLength = text2.maxLength = limits.text_length;
   text.value = models[0].example;

@@ -79,7 +79,7 @@ def test_bytes_are_those_of_this_machine_also_with_flow_apart_from_the_model(set
     assert sum(examples for examples, _ in reported) == 40
 
 
-def test_killed_workers_are_replaced_and_nothing_is_lost(settings, expected):
+def test_a_killed_worker_is_replaced_and_nothing_is_lost(settings, expected):
     given = 0
 
     def feed():
@@ -92,11 +92,11 @@ def test_killed_workers_are_replaced_and_nothing_is_lost(settings, expected):
     for results in run_on_cluster(settings, feed(), nothing, workers=1):
         found.append(written(results, settings))
         ahead.append(given - len(found))
-        if len(found) in (1, 3):
+        if len(found) == 3:
             for process in worker_processes():
                 process.kill()
                 killed += 1
-    assert killed >= 2
+    assert killed
     assert found == expected
     assert max(ahead) < IN_FLIGHT  # no more is on the way, however slowly results are taken
 

@@ -4,7 +4,8 @@ import base64
 import json
 from urllib.parse import urlsplit
 
-from attnflow.viewer.assets import MODULE, read_asset
+from attnflow.viewer.assets import MODULE
+from attnflow.viewer.notebook import build_module
 from tests.viewer.browsing import Watched
 
 # A page with what notebooks give a widget: a model to get, set and send with.
@@ -41,14 +42,14 @@ for (const [number, traits] of (await window.traits()).entries()) {
 class Notebook(Watched):
     """Widgets in a page, joined to the real ones in Python. kernel: whether those answer."""
 
-    def __init__(self, browser, *widgets, kernel=True):
+    def __init__(self, browser, *widgets, kernel=True, clock=False):
         super().__init__(browser, network=True)
         self.states: dict[int, dict[str, object]] = {}
         self.asked: list[str] = []
         self.widgets, self.kernel = widgets, kernel
         pages = {
             "/": ("text/html", NOTEBOOK),
-            f"/{MODULE}": ("text/javascript", read_asset(MODULE)),
+            f"/{MODULE}": ("text/javascript", build_module()),
         }
 
         def serve(route):
@@ -59,6 +60,8 @@ class Notebook(Watched):
         self.page.expose_function("traits", lambda: [_traits(widget) for widget in widgets])
         self.page.expose_function("deliver", self._deliver)
         self.page.expose_function("save", lambda n, text: self.states.update({n: json.loads(text)}))
+        if clock:
+            self.page.clock.install()
         self.page.goto("http://notebook.test/")
 
     def _deliver(self, number, message):

@@ -190,3 +190,23 @@ def test_hostile_tokens_are_text_in_a_widget(browser):
     notebook.wait_for(lambda: _equal(shown(), [visible(token) for token in HOSTILE]))
     assert notebook.page.evaluate("window.hacked") is None
     notebook.close()
+
+
+def test_a_saved_notebook_works_without_a_kernel(browser):
+    explanation = classified()
+    notebook = Notebook(browser, show(explanation), kernel=False)
+    for method in ("raw", "rollout", "flow"):
+        expected = getattr(explanation, method)(layers=-1).to_numpy()[0, 0]
+        notebook.expect(method, expected)
+    assert notebook.asked == []  # all of it had gone along
+    notebook.close()
+
+
+def test_a_silent_kernel_is_said(browser, monkeypatch):
+    monkeypatch.setattr("attnflow.viewer.notebook.ALONG", 0)
+    notebook = Notebook(browser, show(classified()), kernel=False, clock=True)
+    notebook.wait_for(lambda: _true(notebook.asked != []))
+    notebook.page.clock.fast_forward(21_000)
+    said = notebook.page.get_by_test_id("error").first.inner_text
+    notebook.wait_for(lambda: _true("the kernel does not answer" in said()))
+    notebook.close()

@@ -24,11 +24,11 @@ def read_asset(name: str) -> str:
         ) from None
 
 
-def inline_module(source: str) -> tuple[str, str]:
-    r"""A module without its exports, to be put into a page, and what `mount` is called in it.
+def inline_module(source: str, name: str = "mount") -> tuple[str, str]:
+    r"""A module without its exports, to be put into a page, and what one of them is called in it.
 
     The module ends in one export list, as bundlers write it.
-    Raises FileError if it does not.
+    Raises FileError if it does not, or if the name is not in it.
 
     >>> inline_module("function m(){}\nexport{d as default,m as mount};")
     ('function m(){}\n', 'm')
@@ -37,9 +37,9 @@ def inline_module(source: str) -> tuple[str, str]:
     if found is not None:
         for item in found[1].split(","):
             names = item.split(" as ")
-            if names[-1].strip() == "mount":
+            if names[-1].strip() == name:
                 return source[: found.start()], names[0].strip()
     raise FileError(
-        "the viewer's module does not end in a list of exports that has mount; expected one. "
+        f"the viewer's module does not end in a list of exports that has {name}; expected one. "
         "Build the front end again: make viewer."
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from attnflow.errors import AttnflowError, InputError, MissingDependencyError
 from attnflow.explanation import Explanation
-from attnflow.viewer.assets import MODULE, read_asset
+from attnflow.viewer.assets import MODULE, inline_module, read_asset
 from attnflow.viewer.payload import Payload, make_payload
 from attnflow.viewer.picture import draw_picture
 
@@ -73,6 +73,12 @@ def answer(payload: Payload, message: Any) -> tuple[dict[str, Any], list[bytes]]
         return {"kind": "error", **known, "message": str(error)}, []
 
 
+def build_module() -> str:
+    """The viewer's module, whose entry point also takes the arrays that went along."""
+    module, entry = inline_module(read_asset(MODULE), "default")
+    return f"{module}\n{read_asset('notebook.js').replace('DEFAULT', entry)}"
+
+
 def _small_chunks(payload: Payload) -> dict[str, bytes]:
     """All arrays but those of heads, if they are small and flow takes no time."""
     examples = payload.header()["examples"]
@@ -96,7 +102,7 @@ def _widget_class() -> Any:
     class AttnflowWidget(anywidget.AnyWidget):  # type: ignore[misc, name-defined]
         """The viewer in a notebook."""
 
-        _esm = read_asset(MODULE)
+        _esm = build_module()
         header = traitlets.Unicode("{}").tag(sync=True)
         state = traitlets.Dict().tag(sync=True)
         chunks = traitlets.Dict().tag(sync=True)

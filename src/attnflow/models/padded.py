@@ -79,7 +79,8 @@ def attend(call: AttentionCall, heads: Heads, what: str) -> tuple[Tensor, Tensor
         scores.masked_fill_(visible.logical_not(), torch.finfo(scores.dtype).min)
     weights = torch.softmax(scores, -1)
     output = torch.matmul(weights, call.for_heads(call.value))
-    return weights.mean(1), output
+    merged = weights.sum(1)
+    return merged.div_(merged.sum(-1, keepdim=True)), output
 
 
 def raw_rows(layers: Sequence[Tensor], numbers: Sequence[int], places: Tensor | None) -> Tensor:

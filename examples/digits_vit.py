@@ -1,7 +1,8 @@
 """Train a tiny ViT on handwritten digits, and draw what its [CLS] token looks at.
 
 The digits are those of scikit-learn (1,797 pictures of 8 x 8 pixels), made larger to 32 x 32 and
-cut into 8 x 8 patches of 4 x 4 pixels. It takes about a minute on one core and downloads nothing (needs scikit-learn):
+cut into 8 x 8 patches of 4 x 4 pixels. It takes about a minute on one core, downloads nothing, and
+needs scikit-learn and `attnflow[figures,images]`:
 
     python examples/digits_vit.py --out digits
 """
@@ -90,10 +91,16 @@ def main() -> None:
     pictures[shown].save(options.out / "digit.png")
     explanation = attnflow.explain_image(pictures[shown], str(options.out))
     print(explanation)
-    for dark in (False, True):
-        name = f"overlay{'-dark' if dark else ''}.png"
-        save(draw_overlay(explanation, dark=dark), options.out / name)
-    print(f"wrote {options.out / 'overlay.png'}")
+    drawn = {
+        "vit-digits.png": draw_overlay(explanation),
+        "vit-digits-dark.png": draw_overlay(explanation, dark=True),
+        "vit-digits-patch.png": draw_overlay(
+            explanation, position="patch 4,4", methods=["rollout"], width=3.3
+        ),
+    }
+    for name, figure in drawn.items():
+        save(figure, options.out / name, dpi=160)
+        print(f"wrote {options.out / name}")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,16 @@ def test_a_model_is_trained_and_can_be_loaded(tmp_path):
     assert loaded.n_layers == 1
 
 
+def test_without_helping_tasks_only_the_number_is_learnt(tmp_path):
+    options = ("--epochs", 1, "--device", "cpu")
+    helped = run("--out", tmp_path / "helped", *options)
+    alone = run("--out", tmp_path / "alone", *options, "--no-helping-tasks")
+    assert alone.exit_code == 0, alone.output
+    # Guessing a number costs at most ln 2 at first; guessing one word of many costs more.
+    losses = [float(r.stderr.split("loss ")[1].split(",")[0]) for r in (alone, helped)]
+    assert losses[0] < 1 < losses[1]
+
+
 def test_a_finished_training_is_not_repeated(tmp_path):
     options = ("--out", tmp_path, "--epochs", 1, "--device", "cpu")
     first = run(*options)

@@ -52,6 +52,13 @@ def verb_number(
     causal: Annotated[
         bool, typer.Option("--causal", help="Train the twin with a causal mask.")
     ] = False,
+    helping_tasks: Annotated[
+        bool,
+        typer.Option(
+            help="Also guess blanked words and tags, and smooth the labels, which makes the model "
+            "much better; without, only the number of the verb is learnt."
+        ),
+    ] = True,
     seed: Annotated[int, typer.Option(min=0, help="Of the weights and the order.")] = 0,
     epochs: Annotated[int | None, typer.Option(min=1, help="25 if not given.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="256 if not given.")] = None,
@@ -70,9 +77,12 @@ def verb_number(
 
         import_torch("training")
         import_transformers("training")
+        from attnflow.verb_number.objective import ONLY_NUMBER
         from attnflow.verb_number.training import Recipe
 
         recipe = replace(Recipe(), seed=seed, causal=causal)
+        if not helping_tasks:
+            recipe = replace(recipe, objective=ONLY_NUMBER)
         recipe = replace(
             recipe,
             epochs=epochs or recipe.epochs,

@@ -29,6 +29,10 @@ class Objective:
     smoothing: float = 0.05
 
 
+# Nothing but the number of the verb, as in the paper.
+ONLY_NUMBER = Objective(blanked=0.0, guessing=0.0, tagging=0.0, smoothing=0.0)
+
+
 class Learner(nn.Module):
     """The model, with what it needs only to be trained."""
 

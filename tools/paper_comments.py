@@ -162,6 +162,34 @@ that longer gradients have larger rounding errors.
 """
 
 
+def comment_table3(results: Results) -> str:
+    numbers: Any = results["table3"].numbers
+    found, first = numbers["all"]["methods"], numbers["first"]["[CLS]"]["raw"]
+    raw, rollout, flow = (found[method]["mean"] for method in ("raw", "rollout", "flow"))
+    theirs = numbers["all"]["ways"]["the authors' gradient and ranks, highest positions"]
+    last = {method: theirs[method]["mean"][-1] for method in theirs}
+    expect(raw[-1] > 0.4 and rollout[-1] < 0.1 and flow[-1] < -0.3, "raw attention is the best")
+    expect(max(flow) - min(flow) < 0.02, "flow ranks tokens alike at every layer")
+    expect(min(first[1:5]) > 0.7 and first[-1] < 0.3, "[CLS] attends to itself until the end")
+    expect(last["flow"] > last["rollout"] > last["raw"], "the authors' way has the paper's order")
+    return f"""
+In the authors' way, this model gives the paper's picture: all correlations are low, and at the last
+layer flow ({last["flow"]:.2f}) is before rollout ({last["rollout"]:.2f}) and raw attention
+({last["raw"]:.2f}). From [CLS], and with the length of the gradient, the picture is the opposite:
+raw attention of the last layer is far ahead ({raw[-1]:.2f}), rollout says nothing
+({rollout[-1]:.2f}), and flow ranks tokens the wrong way round ({flow[-1]:.2f}). So table 3 depends
+on how it is made more than tables 1 and 2 do.
+
+A reason can be seen in the attention. In layers 2 to 5, [CLS] of this model spends
+{min(first[1:5]):.0%} to {max(first[1:5]):.0%} of its attention on itself, and only at the last
+layer does it turn to the words ({first[-1]:.0%}). The residual connection, counted as half, makes
+that still more. So most of what rollout finds of words is what [CLS] saw of them in layer 1, and
+what the layers above add to the flow of each word is so nearly the same for all that the ranks, and
+with them the correlation, stay those of layer 1. The authors' script does not look from [CLS], and
+so does not show this.
+"""
+
+
 def comment_decoders(results: Results) -> str:
     numbers: Any = results["decoders"].numbers
     first = numbers["first"]["plain"]["rollout"]
@@ -233,6 +261,7 @@ and value-weighted edges the ones worth trying.
 COMMENTS: dict[str, tuple[Callable[[Results], str], int | None]] = {
     "table1": (comment_table1, 2),
     "table2": (comment_table2, 2),
+    "table3": (comment_table3, 2),
     "decoders": (comment_decoders, None),
     "edges": (comment_edges, None),
 }

@@ -155,6 +155,13 @@ def test_table_3_takes_any_classifier(third):
     assert found == pytest.approx(np.nanmean(rhos, axis=0), abs=1e-4)
 
 
+def test_the_share_of_the_first_token_is_that_of_its_rows(third):
+    loaded = make_loaded()
+    rows = [explain(text, loaded).rollout().to_numpy()[:, 0] for text, _ in SENTIMENT]
+    expected = np.mean([row[:, 0] / row.sum(-1) for row in rows], axis=0)
+    assert third.numbers["first"]["[CLS]"]["rollout"] == pytest.approx(expected, abs=1e-4)
+
+
 def test_table_3_names_the_model_it_is_of(third):
     report = table3.render(third)
     # Two layers have no columns in common with the paper's table, so that it has no rows there.

@@ -103,6 +103,15 @@ def compare(
     ]
 
 
+def first_share(measured: Sequence[Measured]) -> dict[str, list[float | None]]:
+    """The share of each method's scores that the first token has, by layer, mean over texts."""
+    shares = {}
+    for method in METHODS:
+        rows = [one[method][:, 0] / one[method].sum(-1) for one in measured]
+        shares[method] = listed(np.mean(rows, axis=0))
+    return shares
+
+
 def listed(values: NDArray[np.float64]) -> list[float | None]:
     """Numbers for JSON: rounded, and None for nan."""
     return [None if np.isnan(value) else round(float(value), DIGITS) for value in values]

@@ -1,21 +1,24 @@
 """Decoders: the causal twin of the verb-number model, and receptive fields (section 5)."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from attnflow.experiments.agreement import describe, natural_texts, stages
-from attnflow.experiments.correlating import compare, correlate, listed, select, sum_up
-from attnflow.experiments.keeping import Measured
+from attnflow.experiments.correlating import (
+    compare,
+    correlate,
+    first_share,
+    select,
+    sum_up,
+)
 from attnflow.experiments.layout import (
     comparison_table,
-    layer_names,
-    number,
+    first_table,
     provenance,
     variants_table,
 )
-from attnflow.experiments.measuring import METHODS, TITLES, Attending
+from attnflow.experiments.measuring import METHODS, Attending
 from attnflow.experiments.options import Options, Progress
 from attnflow.experiments.report import Report, Table
 from attnflow.experiments.result import Result
@@ -62,15 +65,6 @@ def run(options: Options, progress: Progress | None) -> Result:
     return Result(NAME, numbers, describe(texts, sentences, MODEL))
 
 
-def first_share(measured: Sequence[Measured]) -> dict[str, list[float | None]]:
-    """The share of each method's scores that the first token has, by layer, mean over texts."""
-    shares = {}
-    for method in METHODS:
-        rows = [one[method][:, 0] / one[method].sum(-1) for one in measured]
-        shares[method] = listed(np.mean(rows, axis=0))
-    return shares
-
-
 def render(result: Result) -> Report:
     """Correlations with and without normalising, and the weight of the first token."""
     numbers = result.numbers
@@ -86,21 +80,8 @@ def render(result: Result) -> Report:
             )
         )
         parts.append(_what_it_shows(numbers, kind, title))
-    parts.append(_first_table(numbers["first"]))
+    parts.append(first_table(numbers["first"]))
     return Report("Beyond the paper: decoders", tuple(parts))
-
-
-def _first_table(first: Any) -> Table:
-    rows = tuple(
-        (f"{title}: {TITLES[method].lower()}", *(number(v) for v in found[method]))
-        for title, found in first.items()
-        for method in METHODS
-    )
-    return Table(
-        "The share of a row that the first token, [CLS], has",
-        ("", *layer_names(len(rows[0]) - 1)),
-        rows,
-    )
 
 
 def _what_it_shows(numbers: Any, kind: str, title: str) -> str:

@@ -97,6 +97,20 @@ def variants_table(
     return Table(caption, ("", *layer_names(n)), rows)
 
 
+def first_table(shares: Mapping[str, Mapping[str, Any]]) -> Table:
+    """The share of a row that the first token has, by what to call it and by method."""
+    rows = tuple(
+        (f"{title}: {name(method)}", *(number(share) for share in found[method]))
+        for title, found in shares.items()
+        for method in METHODS
+    )
+    return Table(
+        "The share of a row that the first token, [CLS], has",
+        ("", *layer_names(len(rows[0]) - 1)),
+        rows,
+    )
+
+
 def name(method: str) -> str:
     """The name of a method inside a sentence."""
     return TITLES.get(method, method).lower()

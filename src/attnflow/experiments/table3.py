@@ -10,6 +10,7 @@ from attnflow.experiments.agreement import stages
 from attnflow.experiments.correlating import (
     Correlations,
     correlate,
+    first_share,
     select,
     sum_up,
     sum_up_fully,
@@ -63,6 +64,7 @@ def run(options: Options, progress: Progress | None) -> Result:
     )
     numbers = {
         "accuracy": round(float(np.mean([one["right"][0] for one in importance])), 4),
+        "first": {"[CLS]": first_share(attention)},
         "all": _numbers(ways, range(len(texts)), options.seed),
         "sample": _numbers(ways, _sample(len(texts), options.seed), options.seed),
     }

@@ -4,6 +4,7 @@ from typing import Any
 
 from attnflow.experiments.layout import (
     comparison_table,
+    first_table,
     interval_table,
     layer_names,
     mean_and_sd,
@@ -53,6 +54,7 @@ def report_sentiment(result: Result) -> Report:
             _beside("Table 3: correlation with input gradients", result, "methods"),
             AUTHORS,
             _beside("Table 3 in the authors' way", result, THEIRS),
+            first_table(numbers["first"]),
             interval_table(
                 f"95% bootstrap intervals of the means, {everything['examples']:,} sentences",
                 everything["methods"],

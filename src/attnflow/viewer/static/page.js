@@ -214,7 +214,9 @@ async function start() {
     if (models.some((one) => one.example === text.value)) text.value = models[model.value].example;
   });
   addEventListener("hashchange", () => explain(readLink()));
-  await explain(readLink());
+  const state = readLink();
+  find("fields").disabled = false; // only now is there something to choose, and someone to listen
+  await explain(state);
 }
 
 start().catch((error) => say(error.message, true));

@@ -39,7 +39,7 @@ def _train() -> None:
     """Train a model."""
 
 
-def verb_number(
+def verb_number(  # noqa: PLR0913 - one argument for each option
     *,
     out: OutOption,
     data: Annotated[

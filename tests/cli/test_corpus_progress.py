@@ -1,4 +1,4 @@
-"""How far a corpus is: a bar on a terminal, lines of a log elsewhere, nothing if asked to be quiet."""
+"""How far a corpus is: a bar on a terminal, a log elsewhere, and nothing if it is to be quiet."""
 
 import io
 import sys

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep
 
 import duckdb
 import numpy as np
@@ -270,35 +271,45 @@ def test_exit_codes(texts, classifier, tmp_path, arguments, code, wording):
 
 STOPPED = """
 import sys
-from functools import partial
+from itertools import islice
 import attnflow.corpus.engines as engines
 from tests.corpus.faking import engine
-engines._run_local = lambda threads, *given: engine(*given, pause=0.01)
-engines._device_here = lambda: "cpu"
+
+def first_quickly(_threads, settings, shards, report):
+    stream = iter(shards)
+    yield from engine(settings, islice(stream, 1), report)
+    yield from engine(settings, stream, report, pause=pause)
+
+pause = float(sys.argv.pop(1))
+engines._run_local, engines._device_here = first_quickly, lambda: "cpu"
 from attnflow.cli.main import main
 sys.argv[0] = "attnflow"
 main()
 """
 
 
-def start(tmp_path, out):
-    """The command in a process of its own, with a stand-in for the model that takes its time."""
+def start(tmp_path, out, pause):
+    """The command in a process of its own, its first shard finished.
+
+    Its stand-in for a model rests for `pause` seconds before each further example.
+    """
     path = tmp_path / "many.txt"
     path.write_text("\n".join(f"word {i}" for i in range(1000)))
     arguments = ["corpus", "run", str(path), "--out", str(out), "--shard-size", "20"]
-    command = [sys.executable, "-c", STOPPED, *arguments, "--methods", "rollout", "--json"]
+    command = [sys.executable, "-c", STOPPED, str(pause), *arguments, "--json"]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     while not list(out.glob("journal/part-*.json")):
         assert process.poll() is None, process.communicate()
+        sleep(0.02)
     return process
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_one_signal_finishes_the_shard_in_hand(tmp_path, number, code):
     out = tmp_path / "out"
-    process = start(tmp_path, out)
+    process = start(tmp_path, out, 0.02)
     process.send_signal(number)
     printed, said = process.communicate(timeout=60)
     assert process.returncode == code
@@ -312,13 +323,17 @@ def test_one_signal_finishes_the_shard_in_hand(tmp_path, number, code):
 
 def test_two_signals_stop_at_once_and_lose_nothing(tmp_path):
     out = tmp_path / "out"
-    process = start(tmp_path, out)
+    process = start(tmp_path, out, 2)  # a shard takes 40 seconds, and is not waited for
     process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    while "finishing the shard in hand" not in process.stderr.readline():
+        assert process.poll() is None
     process.send_signal(signal.SIGTERM)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=30)
     assert process.returncode == 143
     assert printed == ""
-    assert corpus.check(out).damaged == ()
+    found = corpus.check(out)
+    assert (found.checked, found.damaged) == (1, ())
 
 
 def test_another_model_in_the_same_place_is_refused(texts, tmp_path):

@@ -1,4 +1,4 @@
-"""The commands `corpus run`, `check` and `errors`: whole data sets in, shards of Parquet out."""
+"""The command `corpus run`: whole data sets in, shards of Parquet out; and its companions."""
 
 import json
 from dataclasses import asdict
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnflow.cli import corpus_reading
+from attnflow.cli import corpus_checking, corpus_reading
 from attnflow.cli.corpus_progress import clock, plain_warnings, shown_progress, stopping
 from attnflow.cli.explain import Edges, Truncation
 from attnflow.cli.options import (
@@ -20,15 +20,11 @@ from attnflow.cli.options import (
     clear_errors,
     echo,
     number_or_text,
-    progress_bar,
 )
 from attnflow.errors import InputError
 
 if TYPE_CHECKING:
-    from attnflow.corpus.checking import Check
     from attnflow.corpus.progress import Summary
-
-FolderArgument = Annotated[Path, typer.Argument(help="The folder that `corpus run` wrote.")]
 
 
 class EngineName(StrEnum):
@@ -53,8 +49,8 @@ def register(app: typer.Typer) -> None:
     corpus = typer.Typer(
         help="Score whole data sets; what is killed goes on where it was.", no_args_is_help=True
     )
-    for command in (run, check, errors):
-        corpus.command()(command)
+    corpus.command()(run)
+    corpus_checking.register(corpus)
     corpus_reading.register(corpus)
     app.add_typer(corpus, name="corpus")
 
@@ -266,68 +262,3 @@ def _print_summary(done: "Summary", as_json: bool, path: Path | None, quiet: boo
     if done.refused:
         typer.echo(f"the refused rows: attnflow corpus errors {done.folder}")
     return None
-
-
-def check(
-    folder: FolderArgument,
-    *,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Compute damaged and missing shards again.")
-    ] = False,
-    threads: ThreadsOption = None,
-) -> None:
-    """Compare every file with its checksum. Exits with 1 if one is damaged or missing.
-
-    Example: attnflow corpus check scores --repair
-    """
-    with clear_errors():
-        from attnflow.corpus.checking import check as check_corpus
-        from attnflow.corpus.repairing import repair as repair_corpus
-
-        with progress_bar("checking") as progress:
-            found = check_corpus(folder, progress=progress)
-        _print_check(found)
-        if repair and not found.complete:
-            with plain_warnings(), shown_progress(quiet=False) as watch:
-                repair_corpus(folder, found, threads=threads, progress=watch)
-            found = check_corpus(folder)
-            typer.echo("after the repair:")
-            _print_check(found)
-    if not found.complete:
-        raise typer.Exit(1)
-
-
-def _print_check(found: "Check") -> None:
-    for damage in found.damaged:
-        typer.echo(f"shard {damage.shard}: {damage.path} {damage.what}")
-    if found.missing:
-        shown = ", ".join(map(str, found.missing[:10]))
-        more = f" and {len(found.missing) - 10:,} more" if len(found.missing) > 10 else ""
-        typer.echo(f"not finished: {shown}{more}")
-    bad = len({damage.shard for damage in found.damaged})
-    state = "complete" if found.complete else "not complete"
-    n = f"{found.checked:,} shard{'' if found.checked == 1 else 's'}"
-    typer.echo(f"{n} checked, {bad:,} damaged; the corpus is {state}")
-
-
-def errors(
-    folder: FolderArgument,
-    *,
-    counts: Annotated[bool, typer.Option("--counts", help="Only how many of each kind.")] = False,
-) -> None:
-    """Print the rows that were refused, as JSON Lines, in the order of the input.
-
-    Example: attnflow corpus errors scores --counts
-    """
-    with clear_errors():
-        from collections import Counter
-
-        from attnflow.corpus.reading import open_corpus
-
-        refused = open_corpus(folder).refused()
-        if counts:
-            for why, n in Counter(row["why"] for row in refused).most_common():
-                typer.echo(f"{why}: {n:,}")
-            return
-        for row in refused:
-            echo(json.dumps(row, ensure_ascii=False))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attnflow.cli.corpus_checking import FolderArgument
 from attnflow.cli.corpus_progress import plain_warnings
 from attnflow.cli.explain import SpecialTokens
 from attnflow.cli.options import Format, FormatOption, clear_errors, echo, progress_bar
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from attnflow.corpus.reading import Stored
     from attnflow.corpus.tables import Agreement
 
-FolderArgument = Annotated[Path, typer.Argument(help="The folder that `corpus run` wrote.")]
 BEST = 5  # tokens named under a strip
 IMPORTANCE = ("blank_out", "input_gradients")
 

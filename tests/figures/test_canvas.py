@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 
@@ -30,6 +31,15 @@ def test_text_stays_text_in_svg_and_is_escaped(figure):
     for text in ("[CLS]", "$x$", "a&lt;b&gt;&amp;c", "share of attention"):
         assert f">{text}</text>" in svg
     assert "<b>" not in svg
+
+
+def test_svg_names_fonts_for_where_the_first_is_not_installed(figure):
+    svg = render(figure, "svg").decode()
+    families = set(re.findall(r"font-family: ([^;]*);", svg))
+    assert families
+    for family in families:
+        assert family.startswith("'DejaVu Sans', ")
+        assert family.endswith(", sans-serif")
 
 
 def test_pdf_has_true_fonts(figure):

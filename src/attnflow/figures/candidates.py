@@ -12,7 +12,7 @@ from attnflow.figures.cases import CandidateCase
 from attnflow.figures.gather import METHODS, TITLES, Numbers
 from attnflow.figures.labels import label, line_height, text_width, widest, wrap
 from attnflow.figures.legend import scale_text
-from attnflow.figures.style import PAGE, choose_theme
+from attnflow.figures.style import PAGE, choose_theme, font_family
 from attnflow.normalisation import Normalise
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ def _draw_probabilities(sheet: Sheet, top: float, block: Block) -> None:
             ha="center",
             va="bottom",
             fontsize=SIZE,
+            family=font_family(),
             color=sheet.theme.ink,
         )
     for side in ("left", "right", "top"):

@@ -104,7 +104,10 @@ def colour_map(theme: Theme) -> Any:
 
 @cache
 def font_family() -> list[str]:
-    """The fonts of FONTS that are installed; matplotlib looks for each letter in all of them."""
+    """The fonts of FONTS that are installed; matplotlib looks for each letter in all of them.
+
+    The last stands for any font without serifs, for SVG files that are looked at elsewhere.
+    """
     manager = import_matplotlib("matplotlib.font_manager").fontManager
     installed = set(manager.get_font_names())
-    return [name for name in FONTS if name in installed] or ["sans-serif"]
+    return [*(name for name in FONTS if name in installed), "sans-serif"]

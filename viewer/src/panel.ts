@@ -5,6 +5,7 @@ import { flowScene } from "./flowView.ts";
 import { headsScene } from "./headsView.ts";
 import { imageScene } from "./imageView.ts";
 import { mapScene } from "./mapView.ts";
+import { MethodStrip } from "./methodStrip.ts";
 import type { Numbers } from "./numbers.ts";
 import type { Painter } from "./painter.ts";
 import { lookingFrom, scoreLines } from "./phrases.ts";
@@ -32,6 +33,7 @@ export class Panel {
   darkest = 0; // the value with the darkest colour, if one scale holds for all that is shown
   private readonly stage: Stage;
   private readonly text: TextView;
+  private readonly strip: MethodStrip;
   private readonly ranking: Ranking;
   private readonly view: HTMLElement;
   private readonly note: HTMLElement;
@@ -82,7 +84,15 @@ export class Panel {
       make("i", { "aria-hidden": "true" }),
       this.legendMost,
     );
-    this.view = make("div", { class: "view" }, this.stage.element, this.text.element, this.legend);
+    this.strip = new MethodStrip((method) => change({ method }));
+    this.view = make(
+      "div",
+      { class: "view" },
+      this.stage.element,
+      this.text.element,
+      this.legend,
+      this.strip.element,
+    );
     const aside = make(
       "div",
       { class: "aside" },
@@ -133,6 +143,7 @@ export class Panel {
     this.legend.hidden = !this.darkest;
     setText(this.legendMost, digits(this.darkest));
     this.showNote();
+    this.strip.show(reading, state.scale === "shared" ? shared : 0);
     this.ranking.show(reading);
     this.showProgress();
   }
@@ -167,9 +178,17 @@ export class Panel {
 
   /** The size of what is on screen, and its painting, for export. */
   paint(painter: Painter): { width: number; height: number } {
-    if (!this.scene) return this.text.paint(painter);
+    if (!this.scene) return this.paintText(painter);
     this.scene.paint(painter);
     return { width: this.scene.width, height: this.scene.height };
+  }
+
+  /** The text, and below it the strip of methods. */
+  private paintText(painter: Painter): { width: number; height: number } {
+    const { width, height } = this.text.paint(painter);
+    const left = this.text.element.getBoundingClientRect().left;
+    const below = this.strip.paint(painter, left, height + 20);
+    return { width, height: height + (below ? 20 + below : 0) };
   }
 }
 

@@ -98,6 +98,14 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .chip.found { text-decoration: underline 3px var(--found); text-underline-offset: 4px; }
 .chip.goal { box-shadow: inset 0 0 0 2px var(--bottleneck); }
 .chip.chosen { box-shadow: 0 0 0 2px var(--ground), 0 0 0 4px var(--accent); }
+.strip { margin-top: 30px; display: grid; gap: 6px; }
+.strip-line { display: grid; grid-template-columns: 155px minmax(0, 1fr); gap: 4px 12px;
+  align-items: baseline; padding: 4px 6px; border-radius: 6px; cursor: pointer; margin-left: -6px; }
+.strip-line:hover { background: var(--raised); }
+.strip-name { font-size: 13px; color: var(--quiet); }
+.strip-line.current .strip-name { color: var(--accent); font-weight: 650; }
+.strip .chip { font-size: 14px; padding: 0 5px; border-radius: 4px; margin: 0 0 2px; }
+.strip .chip:hover { box-shadow: none; }
 .legend { display: flex; align-items: center; gap: 8px; font-size: 12px; color: var(--quiet);
   margin-top: 14px; font-variant-numeric: tabular-nums; }
 .legend i { width: 120px; height: 8px; border-radius: 4px; background: var(--ramp); }
@@ -162,6 +170,7 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
 }
 @container (max-width: 480px) {
   .tabs { gap: 16px; }
+  .strip-line { grid-template-columns: minmax(0, 1fr); }
   .segments { display: flex; }
   .segments label { flex: 1 1 auto; text-align: center; }
   .segments span { padding: 5px 8px; font-size: 13px; }
@@ -176,7 +185,6 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
 }
 @media (max-width: 480px) { .app { padding: 14px 14px 20px; border-radius: 0; } }
 @media (prefers-reduced-motion: no-preference) {
-  .chip { transition: background-color 0.15s; }
   .track i { transition: width 0.15s; }
 }
 @media (forced-colors: active) { .chip, .track i, .legend i { forced-color-adjust: none; } }

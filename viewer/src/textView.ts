@@ -3,8 +3,10 @@
 
 import type { Painter } from "./painter.ts";
 import type { Reading } from "./reading.ts";
-import { shade } from "./theme.ts";
+import { shade, type Theme } from "./theme.ts";
 import { digits, shorten } from "./visible.ts";
+
+const LONGEST = 60; // characters of a token
 
 export class TextView {
   readonly element: HTMLElement;
@@ -45,9 +47,7 @@ export class TextView {
       const hidden = !state.special && items.special[i];
       chip.hidden = hidden;
       if (hidden) return;
-      const level = row && kept[i] && most > 0 ? shade(row[i] / most) : 0;
-      chip.style.backgroundColor = level ? theme.ramp.css[level] : "";
-      chip.style.color = level ? theme.ramp.ink[level] : "";
+      shadeChip(chip, theme, row && kept[i] && most > 0 ? row[i] / most : 0);
       chip.classList.toggle("chosen", i === item);
       chip.classList.toggle("found", reading.found.has(i));
       chip.classList.toggle("special", items.special[i]);
@@ -81,39 +81,58 @@ export class TextView {
       chip.dataset.item = String(i);
       chip.dataset.testid = "token";
       chip.setAttribute("role", "option");
-      chip.textContent = shorten(label, 60);
+      chip.textContent = shorten(label, LONGEST);
       return chip;
     });
     const parts: Node[] = this.chips.flatMap((chip) => [chip, document.createTextNode(" ")]);
     this.element.replaceChildren(...parts);
   }
 
-  /** Paint the text as it stands on screen; returns its size. */
+  /** Paint the text as it stands on screen, scrolled-away parts too; returns its size. */
   paint(painter: Painter): { width: number; height: number } {
-    const reading = this.reading;
-    const frame = this.element.getBoundingClientRect();
-    if (!reading) return { width: frame.width, height: frame.height };
-    this.chips.forEach((chip, i) => {
-      if (chip.hidden) return;
-      const boxes = [...chip.getClientRects()];
-      boxes.forEach((box) => {
-        const chosen = i === reading.item;
-        painter.rect(box.left - frame.left, box.top - frame.top, box.width, box.height, {
-          fill: chip.style.backgroundColor || reading.theme.ground,
-          radius: 5,
-          ...(chosen ? { stroke: reading.theme.accent, width: 2 } : {}),
-        });
-      });
-      const box = boxes[0];
-      if (!box) return;
-      const size = parseFloat(getComputedStyle(chip).fontSize) || 19;
-      painter.text(
-        shorten(reading.labels[i], 60),
-        box.left - frame.left + box.width / 2,
-        box.top - frame.top + box.height / 2 + size * 0.35,
-        { size, align: "center", fill: chip.style.color || reading.theme.ink },
-      );
-    });
-    return { width: frame.width, height: frame.height };
+    const { element, reading } = this;
+    const frame = element.getBoundingClientRect();
+    const height = Math.max(frame.height, element.scrollHeight);
+    if (reading) {
+      const labels = reading.labels.map((label) => shorten(label, LONGEST));
+      const shift = { x: frame.left, y: frame.top - element.scrollTop };
+      paintChips(painter, this.chips, labels, shift, reading.theme, reading.item);
+    }
+    return { width: frame.width, height };
   }
+}
+
+/** Give a chip the colour of a share from 0 to 1, and letters that can be read on it. */
+export function shadeChip(chip: HTMLElement, theme: Theme, share: number): void {
+  const level = shade(share);
+  chip.style.backgroundColor = level ? theme.ramp.css[level] : "";
+  chip.style.color = level ? theme.ramp.ink[level] : "";
+}
+
+/** Paint chips where they stand on screen, less a shift. */
+export function paintChips(
+  painter: Painter,
+  chips: readonly HTMLElement[],
+  labels: readonly string[],
+  shift: { x: number; y: number },
+  theme: Theme,
+  chosen: number,
+): void {
+  chips.forEach((chip, i) => {
+    const box = chip.getBoundingClientRect();
+    if (chip.hidden || box.width === 0) return;
+    const x = box.left - shift.x;
+    const y = box.top - shift.y;
+    painter.rect(x, y, box.width, box.height, {
+      fill: chip.style.backgroundColor || theme.ground,
+      radius: 5,
+      ...(i === chosen ? { stroke: theme.accent, width: 2 } : {}),
+    });
+    const size = parseFloat(getComputedStyle(chip).fontSize) || 19;
+    painter.text(labels[i], x + box.width / 2, y + box.height / 2 + size * 0.35, {
+      size,
+      align: "center",
+      fill: chip.style.color || theme.ink,
+    });
+  });
 }

@@ -8,6 +8,7 @@ import { headColumns } from "./headsView.ts";
 import { makeHelp } from "./help.ts";
 import { pressed } from "./keyboard.ts";
 import { mapLargest } from "./mapView.ts";
+import { hasStrip } from "./methodStrip.ts";
 import { Numbers } from "./numbers.ts";
 import { Panel } from "./panel.ts";
 import { spoken } from "./phrases.ts";
@@ -239,7 +240,8 @@ class Widget implements Viewer {
   private largestOf(reading: Reading): number {
     if (this.state.scale === "own") return 0;
     if (this.state.view === "map") return mapLargest(reading);
-    return largest(reading.row, reading.columns);
+    const rows = hasStrip(reading) ? Object.values(reading.rows) : [reading.row];
+    return Math.max(...rows.map((row) => largest(row, reading.columns)));
   }
 
   /** After things have settled: fill the table, and say what is chosen. */

@@ -87,7 +87,8 @@ def _about_the_papers(facts: dict[str, Any]) -> str:
     if facts["right"]:
         return told + (
             f"is no such example for this model, which rightly says {says}. The third sentence "
-            "here is one like it that this model does get wrong, made up for this figure."
+            "here is one like it that this model does get wrong: the one chosen of some 150 that "
+            "were made up for this figure."
         )
     return told + f"is classified wrongly by this model too: {says}."
 

@@ -49,12 +49,12 @@ def task_of(classes: Iterable[str]) -> Task:
     tables = import_module("transformers.models.auto.modeling_auto")
     for name in classes:
         for task, table, _ in TASKS:
-            if name in _class_names(getattr(tables, table)):
+            if name in class_names(getattr(tables, table)):
                 return task
     return "encoder"
 
 
-def _class_names(table: Any) -> set[str]:
+def class_names(table: Any) -> set[str]:
     """The class names of a table, some of whose entries are tuples."""
     names: set[str] = set()
     for entry in table.values():
@@ -68,9 +68,9 @@ def load_checkpoint(name: str) -> tuple[Task, Any]:
     Raises FileError if it is missing or broken, has no safetensors weights or needs its own code.
     """
     transformers = import_transformers("loading a model")
-    config = _read_config(name)
+    config = read_config(name)
     refuse_remote_code(name, config)
-    _require_safetensors(name)
+    require_safetensors(name)
     task = task_of(config.get("architectures") or [])
     loaders = {task: loader for task, _, loader in TASKS}
     loader = getattr(transformers, loaders.get(task, "AutoModel"))
@@ -83,11 +83,11 @@ def load_checkpoint(name: str) -> tuple[Task, Any]:
             f"{name} cannot be loaded ({first_line(error)}); expected a checkpoint as "
             "model.save_pretrained writes it. Check the folder, or save it again."
         ) from error
-    _warn_of_missing(name, task, found["missing_keys"])
+    warn_of_missing(name, task, found["missing_keys"])
     return task, model
 
 
-def _read_config(name: str) -> dict[str, Any]:
+def read_config(name: str) -> dict[str, Any]:
     """The configuration as it is written, before anything acts on it."""
     from transformers import PretrainedConfig
 
@@ -145,7 +145,7 @@ def refuse_remote_code(name: str, config: dict[str, Any]) -> None:
     )
 
 
-def _require_safetensors(name: str) -> None:
+def require_safetensors(name: str) -> None:
     """Raise FileError if there are no safetensors weights; pickles could run code when read."""
     from transformers.utils.hub import cached_file
 
@@ -166,7 +166,8 @@ def _require_safetensors(name: str) -> None:
     )
 
 
-def _warn_of_missing(name: str, task: Task, missing: Iterable[str]) -> None:
+def warn_of_missing(name: str, task: Task, missing: Iterable[str]) -> None:
+    """Warn of weights that a checkpoint lacks, and that are random for that reason."""
     lost = sorted(key for key in missing if task != "encoder" or "pooler" not in key)
     if lost:
         warn(

@@ -12,10 +12,10 @@ from typing import Any
 from attnflow.errors import FileError, InputError
 from attnflow.models.checkpoint import (
     Task,
-    _class_names,
-    _read_config,
-    _require_safetensors,
-    _warn_of_missing,
+    class_names,
+    read_config,
+    require_safetensors,
+    warn_of_missing,
     first_line,
     import_transformers,
     refuse_remote_code,
@@ -98,9 +98,9 @@ def _refuse_two_towers(name: str, model: Any) -> None:
 
 def _load_checkpoint(name: str) -> tuple[Task, Any]:
     transformers = import_transformers("loading a model")
-    config = _read_config(name)
+    config = read_config(name)
     refuse_remote_code(name, config)
-    _require_safetensors(name)
+    require_safetensors(name)
     task = _task_of(config.get("architectures") or [])
     loader = "AutoModelForImageClassification" if task == "classifier" else "AutoModel"
     try:
@@ -112,14 +112,14 @@ def _load_checkpoint(name: str) -> tuple[Task, Any]:
             f"{name} cannot be loaded ({first_line(error)}); expected a vision model as "
             "model.save_pretrained writes it. Check the folder, or save it again."
         ) from error
-    _warn_of_missing(name, task, found["missing_keys"])
+    warn_of_missing(name, task, found["missing_keys"])
     return task, model
 
 
 def _task_of(classes: list[str]) -> Task:
     """Whether the first known class of these is one that classifies images."""
     tables = import_module("transformers.models.auto.modeling_auto")
-    names = _class_names(tables.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES)
+    names = class_names(tables.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES)
     return "classifier" if any(name in names for name in classes) else "encoder"
 
 

@@ -119,7 +119,7 @@ function paintCells(painter: Painter, reading: Reading, map: HeatMap, { body }: 
     weight: 650,
     fill: current ? theme.accent : theme.ink,
   });
-  painter.text(`0 to ${digits(most)}`, axis.left + axis.width, top - 11, {
+  painter.text(most > 0 ? `0 to ${digits(most)}` : "", axis.left + axis.width, top - 11, {
     size: 11,
     align: "right",
     fill: theme.quiet,

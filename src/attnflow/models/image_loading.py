@@ -13,12 +13,12 @@ from attnflow.errors import FileError, InputError
 from attnflow.models.checkpoint import (
     Task,
     class_names,
-    read_config,
-    require_safetensors,
-    warn_of_missing,
     first_line,
     import_transformers,
+    read_config,
     refuse_remote_code,
+    require_safetensors,
+    warn_of_missing,
 )
 from attnflow.models.loading import LoadedModel
 

@@ -32,6 +32,7 @@ check: .venv/.dev ## check format, lint, types, changelog and the built viewer
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/python tools/check_changelog.py
+	$(BIN)/python tools/check_viewer.py --format
 	$(BIN)/python tools/check_viewer.py --types
 	$(BIN)/python tools/check_viewer.py
 

@@ -7,6 +7,6 @@ from attnflow.experiments.options import Options
 
 @pytest.fixture(scope="session")
 def options(tmp_path_factory):
-    """Ten sentences of the grammar, one thread, and a cache that all tests use."""
+    """Six sentences of the grammar, one thread, and a cache that all tests use."""
     folder = tmp_path_factory.mktemp("experiments")
-    return Options(data="grammar", examples=10, out=folder, cache=folder / "cache", threads=1)
+    return Options(data="grammar", examples=6, out=folder, cache=folder / "cache", threads=1)

@@ -45,8 +45,8 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
         list[str] | None,
         typer.Argument(
             metavar="NAME...",
-            help="table1 to table3, figure1 to figure4, decoders, edges, saturation, residual; or "
-            "all. They are listed if none is named.",
+            help="table1 to table3, figure1 to figure4, decoders, edges, saturation, residual, "
+            "trainings; or all. They are listed if none is named.",
         ),
     ] = None,
     *,
@@ -69,7 +69,11 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
         typer.Option(help="The folder that keeps what was measured; the user's if not given."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="A name or folder; the experiment's own if not given.")
+        str | None,
+        typer.Option(
+            help="A name or folder; the experiment's own if not given. For trainings several, with "
+            "commas between them."
+        ),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="Where the model runs, such as cpu or cuda.")

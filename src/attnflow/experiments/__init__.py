@@ -36,6 +36,7 @@ EXPERIMENTS = {
     "edges": "effective, gradient-weighted and value-weighted edges",
     "saturation": "how much of flow is decided by saturation at each depth",
     "residual": "residual weights from 0.1 to 0.9",
+    "trainings": "tables 1 and 2 for several trainings of the model",
 }
 
 

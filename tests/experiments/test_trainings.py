@@ -1,0 +1,38 @@
+"""Tables 1 and 2 for several models."""
+
+from dataclasses import replace
+
+import pytest
+
+from attnflow import InputError
+from attnflow.experiments import table1, trainings
+from attnflow.experiments.report import to_text
+from tests.refusal import refusal
+
+
+@pytest.fixture(scope="module")
+def result(options):
+    return trainings.run(replace(options, model="verb-number, verb-number-causal"), None)
+
+
+def test_a_model_s_numbers_are_those_of_table_1(result, options):
+    expected = table1.run(options, None).numbers
+    found = result.numbers["models"]["verb-number"]
+    assert found["accuracy"] == expected["accuracy"]
+    for method in ("raw", "rollout", "flow"):
+        assert found["blank_out"][method]["mean"] == expected["methods"][method]["mean"]
+
+
+def test_the_report_names_every_model_beside_the_paper(result):
+    text = to_text(trainings.render(result))
+    assert "verb-number-causal: flow" in text
+    claims = [part for part in trainings.render(result).tables if "shape" in part.caption]
+    assert [table.header for table in claims] == [
+        ("", "paper", "verb-number", "verb-number-causal")
+    ] * 2
+
+
+@pytest.mark.parametrize("models", ["one/model,other/model", " , "])
+def test_models_that_cannot_be_told_apart(options, models):
+    with refusal(InputError, f"the models are {models!r}", "with commas between them"):
+        trainings.run(replace(options, model=models), None)

@@ -12,8 +12,14 @@ from typing import Any
 from attnflow.experiments import table1, table2
 from attnflow.experiments.agreement import WITHOUT
 from attnflow.experiments.result import Result
+from tools.paper_beyond import (
+    comment_decoders,
+    comment_edges,
+    comment_trainings,
+    point_to_trainings,
+)
+from tools.paper_claims import Results, expect
 
-Results = dict[str, Result]
 DENSE = "the authors' ranks"  # the variant of tables 1 and 2 with those
 
 INTRODUCTION = """
@@ -59,16 +65,6 @@ two that exist:
   [UNK], as the paper says, and the absolute change as well; the signed one is a variant.
 - *Special tokens* count as tokens there and here; without them is a variant.
 """
-
-
-class StaleCommentError(Exception):
-    """The numbers no longer show what a comment says."""
-
-
-def expect(holds: bool, what: str) -> None:
-    """Stop unless the numbers still show what the text says."""
-    if not holds:
-        raise StaleCommentError(f"the numbers no longer show that {what}: revise this comment")
 
 
 def means(result: Result, method: str, variant: str | None = None) -> list[float]:
@@ -126,6 +122,8 @@ attention and rollout have hardly any ties and stay as they are.
 
 *Short texts* widen the standard deviations: {short:.0%} of the sentences are two words long, and
 rho of three tokens is -1, -0.5, 0.5 or 1 if none tie. The table by number of tokens shows the rest.
+
+{point_to_trainings(results, "blank_out")}
 """
 
 
@@ -163,6 +161,8 @@ of the probability in place of the logit, the numbers move little; gradient time
 less with attention of any kind. The sum of the gradient is no measure at all for a model of this
 kind, as said above. That its rounding errors still correlate with attention a little only shows
 that longer gradients have larger rounding errors.
+
+{point_to_trainings(results, "l2")}
 """
 
 
@@ -194,73 +194,6 @@ so does not show this.
 """
 
 
-def comment_decoders(results: Results) -> str:
-    numbers: Any = results["decoders"].numbers
-    first = numbers["first"]["plain"]["rollout"]
-    plain, normalised, raw = {}, {}, {}
-    for kind in ("blank_out", "l2"):
-        for method in ("rollout", "flow"):
-            plain[kind, method] = numbers[kind]["plain"][method]["mean"]
-            normalised[kind, method] = numbers[kind]["normalised"][method]["mean"]
-        raw[kind] = numbers[kind]["plain"]["raw"]["mean"]
-    expect(first[-1] > first[0] + 0.2, "the first token collects weight")
-    expect(max(plain[key][-1] for key in plain) < 0.1, "deep scores are lost without normalising")
-    expect(
-        all(normalised[key][-1] > plain[key][-1] + 0.3 for key in plain), "normalising helps deep"
-    )
-    expect(all(normalised[key][0] < plain[key][0] for key in plain), "and harms at layer 1")
-    expect(
-        all(raw[kind][-1] > normalised[kind, method][-1] for kind, method in normalised),
-        "raw attention is better than both at the last layer",
-    )
-    return f"""
-What the paper warns of is there. The first token's share of rollout grows with depth, from
-{first[0]:.0%} to {first[-1]:.0%}, and at the last layer rollout and flow as they are rank tokens no
-better than chance, or the wrong way round: {plain["blank_out", "rollout"][-1]:.2f} and
-{plain["blank_out", "flow"][-1]:.2f} against blank-out. Normalised by the receptive field they come
-to {normalised["blank_out", "rollout"][-1]:.2f} and {normalised["blank_out", "flow"][-1]:.2f}, and
-to {normalised["l2", "rollout"][-1]:.2f} and {normalised["l2", "flow"][-1]:.2f} against gradients.
-So deep rollout and flow of a decoder should be normalised. At layer 1, where weight had no layers
-to gather over, it does harm. Nor does it make them the best there is: raw attention of the last
-layer does better than normalised rollout and flow of that layer, against both
-({raw["blank_out"][-1]:.2f} and {raw["l2"][-1]:.2f}).
-"""
-
-
-def comment_edges(results: Results) -> str:
-    numbers: Any = results["edges"].numbers
-
-    def mean(kind: str, edges: str, method: str) -> list[float]:
-        return [float(value) for value in numbers[kind][edges][method]["mean"]]
-
-    def better(kind: str, edges: str, method: str) -> list[int]:
-        pairs = zip(mean(kind, edges, method), mean(kind, "attention", method), strict=True)
-        return [i + 1 for i, (other, plain) in enumerate(pairs) if other > plain + 0.01]
-
-    long = {
-        edges: numbers["blank_out long"][edges]["rollout"]["mean"][-1]
-        for edges in ("attention", "effective")
-    }
-    layers = {
-        kind: ", ".join(map(str, better(kind, "value", "rollout"))) for kind in ("blank_out", "l2")
-    }
-    for kind in ("blank_out", "l2"):
-        for method in ("rollout", "flow"):
-            expect(not better(kind, "effective", method), "effective attention is no better")
-            expect(not better(kind, "gradient", method), "gradient edges are no better")
-        expect(bool(layers[kind]), "value-weighted edges are better for rollout somewhere")
-    return f"""
-None of the edges is better throughout. Effective attention is a little worse for every method, and
-more so where it can differ at all: rollout of the last layer against blank-out falls from
-{long["attention"]:.2f} to {long["effective"]:.2f} for long texts. Its negative parts, of which the
-graph can only take the size, may be a reason. Gradient-weighted edges are worse for rollout and
-flow at every layer. Value-weighted edges are better for rollout at layers {layers["blank_out"]}
-against blank-out and {layers["l2"]} against gradients, and no better at the others; for flow
-against blank-out they are far worse at depth. For this model, plain attention is the safe choice,
-and value-weighted edges the ones worth trying.
-"""
-
-
 # What is said, and after how many tables; at the end of the report if it is None.
 COMMENTS: dict[str, tuple[Callable[[Results], str], int | None]] = {
     "table1": (comment_table1, 2),
@@ -268,4 +201,5 @@ COMMENTS: dict[str, tuple[Callable[[Results], str], int | None]] = {
     "table3": (comment_table3, 2),
     "decoders": (comment_decoders, None),
     "edges": (comment_edges, None),
+    "trainings": (comment_trainings, None),
 }

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from attnflow.experiments import EXPERIMENTS
-from tools.paper_comments import StaleCommentError
+from attnflow.experiments import EXPERIMENTS, table1, table2
+from attnflow.experiments.result import Result
+from tools.paper_beyond import comment_trainings, point_to_trainings
+from tools.paper_claims import StaleCommentError
 from tools.write_paper import PAGE, RESULTS, anchor, read_results, write_page
 
 
@@ -52,3 +54,23 @@ def test_a_comment_that_numbers_no_longer_bear_out_is_not_written(results):
 
 def test_links_go_to_headings():
     assert anchor("Table 1: correlation with blank-out") == "table-1-correlation-with-blank-out"
+
+
+def test_trainings_are_counted_by_how_they_were_trained(results):
+    """One model with the paper's own numbers, and the bundled one, which is not like it."""
+    theirs = {
+        kind: {m: {"mean": [float(c.split("±")[0]) for c in cells]} for m, cells in paper.items()}
+        for kind, paper in {"blank_out": table1.PAPER, "l2": table2.PAPER}.items()
+    }
+    ours = {
+        "blank_out": results["table1"].numbers["methods"],
+        "l2": results["table2"].numbers["methods"],
+    }
+    models = {"plain-0": {"accuracy": 0.96, **theirs}, "verb-number": {"accuracy": 0.98, **ours}}
+    made = {**results, "trainings": Result("trainings", {"models": models})}
+    text = comment_trainings(made)
+    claim = "| Raw attention is highest at layer 1 | 1 of 1 | 0 of 1 | 1 of 1 | 0 of 1 |"
+    assert claim in text.splitlines()
+    assert "raw 0.53 at layer 1" in text
+    assert "raw attention is highest at layer 1 in 1 of 1" in point_to_trainings(made, "l2")
+    assert point_to_trainings({"table1": results["table1"]}, "l2") == ""

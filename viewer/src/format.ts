@@ -72,6 +72,8 @@ export class FormatError extends Error {}
 
 export const attentionKey = (example: number, layer: number): string =>
   `${example}/attention/${layer}`;
+/** A itself, of layers where it is not (1 - r) W + r I. */
+export const weightsKey = (example: number, layer: number): string => `${example}/weights/${layer}`;
 export const flowKey = (example: number, layer: number): string => `${example}/flow/${layer}`;
 export const headsKey = (example: number, layer: number): string => `${example}/heads/${layer}`;
 

@@ -5,6 +5,7 @@ import {
   attentionKey,
   flowKey,
   headsKey,
+  weightsKey,
   type Example,
   type Items,
   type Method,
@@ -108,6 +109,8 @@ export class Numbers {
   augmented(layer: number): Float32Array | null {
     const known = this.mixed.get(layer);
     if (known) return known;
+    const own = weightsKey(this.index, layer);
+    if (own in this.example.chunks) return this.loading.chunk(own, this.n * this.n);
     const attention = this.attention(layer);
     if (!attention) return null;
     const mixed = augment(attention, this.n, this.residual(layer), this.carriedAt(layer));

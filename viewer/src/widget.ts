@@ -270,6 +270,7 @@ class Widget implements Viewer {
   }
 
   private key(event: KeyboardEvent): void {
+    if (this.frame) this.render(); // a key before it was not drawn yet
     const reading = this.panels[this.state.example].reading;
     if (!reading || this.help.open) return;
     const done = pressed(event, reading, {

@@ -45,6 +45,15 @@ test("raw attention, rollout and flow by hand", async () => {
   near(await wait(() => numbers.row("flow", 2, 0)), [0.75, 0.375, 0.25]);
 });
 
+test("layers whose weights come along are not mixed again", async () => {
+  // The last position of layer 2 is the mean of the others' rows of A, as [MEAN] of an image is.
+  const A = [0.75, 0.125, 0.125, 0, 1, 0, 0.375, 0.5625, 0.0625];
+  const chunks = { "0/weights/2": { shape: [3, 3], dtype: "float16" as const } };
+  const { numbers, wait } = makeNumbers({ chunks }, { ...attention, "0/weights/2": A });
+  // .375 · [.75, .125, .125] + .5625 · [0, 1, 0] + .0625 · [0, .25, .75]
+  near(await wait(() => numbers.row("rollout", 2, 2)), [0.28125, 0.625, 0.09375]);
+});
+
 test("words: summed over attended tokens, averaged over attending ones", async () => {
   const { numbers, wait } = makeNumbers();
   const items = itemsOf(numbers.example, true);

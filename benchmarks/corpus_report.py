@@ -30,9 +30,10 @@ def show(result: dict[str, Any]) -> None:
                 f"{'' if name in ('bare', 'tokenizing') else over}"
             )
         for name, whole in row.get("runs", {}).items():
+            size = whole.get("bytes_per_example")
             print(
                 f"  whole run, {name}: {whole['examples_per_second']:.0f} examples/s on all "
-                f"processors, {whole['bytes_per_example']:.0f} bytes each"
+                f"processors{'' if size is None else f', {size:.0f} bytes each'}"
             )
     for row in result.get("authors_way", []):
         print(
@@ -60,10 +61,12 @@ def write_page() -> None:
         return
     before, rest = PAGE.read_text(encoding="utf-8").split(OPENING, 1)
     after = rest.split(CLOSING, 1)[1] if CLOSING in rest else rest
-    parts = [section(json.loads((RESULTS / "corpus.json").read_text(encoding="utf-8")))]
-    gpu = RESULTS / "corpus_gpu.json"
-    if gpu.exists():
-        parts.append(gpu_section(json.loads(gpu.read_text(encoding="utf-8"))))
+    sections = {"corpus.json": section, "corpus_gpu.json": gpu_section}
+    parts = [
+        write(json.loads((RESULTS / name).read_text(encoding="utf-8")))
+        for name, write in sections.items()
+        if (RESULTS / name).exists()
+    ]
     text = "\n\n".join(parts)
     PAGE.write_text(f"{before}{OPENING}\n\n{text}\n\n{CLOSING}{after}", encoding="utf-8")
 
@@ -175,7 +178,7 @@ def gpu_section(result: dict[str, Any]) -> str:
         [
             heading,
             "",
-            "| model | data | tokens | bare | rollout | examples per hour, whole run |",
+            "| model | data | tokens | bare | rollout | examples per hour, before writing |",
             "| --- | --- | ---: | ---: | ---: | ---: |",
             *rows,
         ]

@@ -3,6 +3,7 @@
 import importlib.util
 import pickle
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,49 @@ def test_threads_of_torch_change_no_byte_and_stay_as_they_were(bundled):
         assert torch.get_num_threads() == before + 1
     finally:
         torch.set_num_threads(before)
+
+
+def watch(computer, monkeypatch):
+    """How many threads torch has in each run of the model, and how many runs there are at once."""
+    runs, at_once, threads = [], [], []
+    run = computer._run_padded
+
+    def watched(batch):
+        runs.append(batch)
+        at_once.append(len(runs))
+        threads.append(torch.get_num_threads())
+        sleep(0.01)
+        runs.remove(batch)
+        return run(batch)
+
+    monkeypatch.setattr(computer, "_run_padded", watched)
+    return at_once, threads
+
+
+def test_the_model_runs_on_one_thread_of_torch(bert, monkeypatch):
+    computer = Computer(Settings(model=bert, batch_tokens=8), threads=2)
+    _, threads = watch(computer, monkeypatch)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        computer.compute(examples())
+        computer.capture(examples())
+        assert len(threads) > 2
+        assert set(threads) == {1}
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_gradients_have_the_model_to_themselves(bert, monkeypatch):
+    asked: dict[str, Any] = {"methods": ("raw",), "importance": ("input_gradients",)}
+    plain: dict[str, Any] = {"methods": ("raw",)}
+    found = {}
+    for options in (asked, plain):
+        computer = Computer(Settings(model=bert, batch_tokens=8, **options), threads=4)
+        found[len(options)], _ = watch(computer, monkeypatch)
+        computer.compute(examples())
+    assert max(found[2]) == 1
+    assert max(found[1]) > 1
 
 
 @pytest.mark.parametrize("options", [{}, {"words": True}], ids=str)

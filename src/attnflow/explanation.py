@@ -74,8 +74,8 @@ class Explanation:
 
         position: an index or the text of a token; if not given, the last token where no position
         sees a later one, and otherwise the first.
-        special: whether each token is special; if not given, those that are written like [CLS],
-        <s> or <|end|>. heads, residual_weight: as in AttentionGraph.from_attentions.
+        special: whether each token is special; if not given, those that are written like [CLS]
+        or `<s>`. heads, residual_weight: as in AttentionGraph.from_attentions.
 
         >>> attentions = Attentions([[[0.5, 0.5], [0.25, 0.75]]], tokens=["[CLS]", "key"])
         >>> Explanation.from_attentions(attentions)

@@ -1,6 +1,6 @@
 """What a whole data set costs: rollout and flow over the bare model, memory, threads and Ray.
 
-    python -m benchmarks.corpus [--data FOLDER] [--examples 2000] [--repeats 3] [--device cuda]
+    python -m benchmarks.corpus [--data FOLDER] [--examples 2000] [--repeats 2] [--device cuda]
 
 Bare is the model's own forward pass with its fast attention (SDPA), on the same batches, on one
 thread like the others; they take turns on each shard, and ratios are medians over shards and turns.
@@ -363,7 +363,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA, help="where the data sets are")
     parser.add_argument("--examples", type=int, default=2000)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--model", type=Path, help="a folder to take in the place of MiniLM")
     parser.add_argument("--memory", type=int, metavar="N", help="print the peak over N sentences")

@@ -77,8 +77,8 @@ def section(result: dict[str, Any]) -> str:
     measured = (
         f"Measured on {result['date']} with `python -m benchmarks.corpus` on "
         f"{machine['processors']} processors ({machine['processor']}), Python {machine['python']}, "
-        f"{versions}."
-    )
+        f"{versions}. {busy(result)}"
+    ).rstrip()
     costs = (
         "What the scores of one position at all layers cost over the bare forward pass of the same "
         "batches, with the model's own fast attention, on one thread; medians, all in one run:"
@@ -88,8 +88,8 @@ def section(result: dict[str, Any]) -> str:
         "",
         costs,
         "",
-        "| model | data | tokens | bare | rollout | flow |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
+        "| model | data | examples | tokens | bare | rollout | flow |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
         *(comparison(row) for row in result["comparison"]),
         "",
         "Whole runs, from texts to Parquet, on all processors:",
@@ -105,11 +105,21 @@ def section(result: dict[str, Any]) -> str:
     return "\n".join(lines).rstrip()
 
 
+def busy(result: dict[str, Any]) -> str:
+    """A warning, if other programs took part of the machine."""
+    if result["load"] < 1:
+        return ""
+    return (
+        f"Other programs were running (load {result['load']:.1f}), so that a quiet machine does "
+        "more; ratios suffer less than times."
+    )
+
+
 def comparison(row: dict[str, Any]) -> str:
     jobs = row["jobs"]
     costs = [f"{jobs[name]['over_bare']:+.0%}" for name in ("rollout", "flow")]
     return (
-        f"| {row['model']} | {row['data']} | {row['tokens']:.0f} | "
+        f"| {row['model']} | {row['data']} | {row['examples']:,} | {row['tokens']:.0f} | "
         f"{jobs['bare']['milliseconds']:.2f} ms | {' | '.join(costs)} |"
     )
 
@@ -136,7 +146,7 @@ def sizing_rule(result: dict[str, Any]) -> str:
         "As a rule: hours = examples / (examples per hour and processor) / processors, and the "
         "cost grows in proportion to tokens and, with flow, a little faster. Ten million sentences "
         f"like these with {name.replace('+', ' and ')} of the {row['model'].split(' (')[0]} model "
-        f"take {10e6 / rate / 16:.0f} hours on 16 processors and "
+        f"take {10e6 / rate / 16:.1f} hours on 16 processors and "
         f"{10e6 * whole['bytes_per_example'] / 1e9:.0f} GB."
     )
 
@@ -174,6 +184,10 @@ def gpu_section(result: dict[str, Any]) -> str:
         f"On a GPU ({machine['gpu']}), measured on {result['date']}, rollout of one position at "
         "all layers, with 16,384 tokens a batch:"
     )
+    remark = (
+        "Models as small as these are done in less time than Python needs to take their results "
+        "apart, so the GPU waits. Weights of a MiniLM-sized model are random, which changes no time."
+    )
     return "\n".join(
         [
             heading,
@@ -181,6 +195,8 @@ def gpu_section(result: dict[str, Any]) -> str:
             "| model | data | tokens | bare | rollout | examples per hour, before writing |",
             "| --- | --- | ---: | ---: | ---: | ---: |",
             *rows,
+            "",
+            remark,
         ]
     )
 

@@ -15,11 +15,9 @@ import json
 import os
 import platform
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -29,40 +27,20 @@ from typing import Any
 
 from attnflow.corpus.captured import attribute_batch
 from attnflow.corpus.computing import Computer
-from attnflow.corpus.example import Example, Scored
+from attnflow.corpus.example import Example
 from attnflow.corpus.pipeline import run_shards
 from attnflow.corpus.progress import Progress
 from attnflow.corpus.running import run
 from attnflow.corpus.settings import Settings
-from attnflow.data.linzen import read_numpred
-from attnflow.data.sst2 import read_sst2
 from attnflow.models.encoding import collate
 from attnflow.models.loading import load_model
 from benchmarks.corpus_report import show, write_page
+from benchmarks.corpus_scale import authors_way, measure_memory, measure_ray, print_peak
+from benchmarks.corpus_texts import DATA, SHARD, cut, read_texts
 
-ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
-DATA = ROOT.parent / "shared" / "data"
-SHARD = 500
 GPU_BATCH = 16_384  # tokens
 Job = Callable[[], Any]
-
-
-def read_texts(folder: Path, name: str, n: int) -> list[str]:
-    """The first n sentences of SST-2, or as many prefixes of Linzen's data with attractors."""
-    return list(iterate_texts(folder, name, n))
-
-
-def iterate_texts(folder: Path, name: str, n: int) -> Iterator[str]:
-    files: list[Path]
-    if name == "SST-2":
-        files = [folder / "sst2" / f"{part}.tsv" for part in ("dev", "test", "train")]
-        rows: Iterator[Any] = (one for file in files for one in read_sst2(file))
-    else:
-        files = [folder / "linzen_numpred" / f"numpred.test.{i}" for i in (3, 4, 5, 2, 1)]
-        rows = (one for file in files for one in read_numpred(file))
-    for _, one in zip(range(n), rows, strict=False):
-        yield one.text
 
 
 def find_models(other: Path | None) -> dict[str, str]:
@@ -224,89 +202,6 @@ def measure_gpu(model: str, texts: list[str], options: argparse.Namespace) -> di
     start = time.perf_counter()
     n = sum(map(len, run_shards(computer, chain(*(cut(texts) for _ in range(5))))))
     return {"rollout": {"examples_per_second": n / (time.perf_counter() - start)}}
-
-
-def authors_way(model: str, texts: list[str]) -> dict[str, Any]:
-    """20 sentences: all flows of one position at all layers, and the authors' way on some."""
-    from attnflow import AttentionGraph, explain
-    from benchmarks.peers import authors_way as edmonds_karp
-
-    computer = Computer(Settings(model=model, methods=("flow",), truncate="cut"), 1)
-    shard = [Example(i, str(i), text) for i, text in enumerate(texts)]
-    computer.compute(shard)
-    start = time.perf_counter()
-    results = computer.compute(shard)
-    ours = time.perf_counter() - start
-    theirs, done, pairs = 0.0, 0, 0
-    for one in results:
-        assert isinstance(one, Scored)
-        graph: AttentionGraph = explain(
-            one.example.text, computer.loaded, keep_heads=False, truncate="cut"
-        ).graph
-        n, depth = len(one.tokens), graph.n_layers
-        sample = [(k, one.position, t) for k in range(1, depth + 1) for t in (0, n // 2)]
-        start = time.perf_counter()
-        values = edmonds_karp(graph.capacities(), sample)
-        theirs += (time.perf_counter() - start) / len(sample) * depth * n
-        found = [one.scores["flow"][k - 1, 0, t] for k, _, t in sample]
-        assert max(abs(a - b) for a, b in zip(values, found, strict=True)) < 1e-5
-        done, pairs = done + len(sample), pairs + depth * n
-    return {
-        "sentences": len(texts),
-        "pairs": pairs,
-        "pairs_timed": done,
-        "seconds": ours,
-        "authors_seconds": theirs,
-        "ratio": theirs / ours,
-    }
-
-
-def measure_memory(folder: Path) -> dict[str, int]:
-    """The peak of resident memory of whole runs over 1,000 and 10,000 sentences, in bytes."""
-    peaks = {}
-    for n in (1_000, 10_000):
-        command = [sys.executable, "-m", "benchmarks.corpus", "--memory", str(n)]
-        done = subprocess.run(
-            [*command, "--data", str(folder)], capture_output=True, text=True, check=True, cwd=ROOT
-        )
-        peaks[str(n)] = int(done.stdout.split()[-1])
-    return peaks
-
-
-def print_peak(n: int, folder: Path) -> None:
-    """Run over n sentences from a file, and print the peak of resident memory."""
-    import resource
-
-    with tempfile.TemporaryDirectory() as made:
-        given = Path(made) / "texts.txt"
-        with given.open("w", encoding="utf-8") as file:
-            file.writelines(f"{text}\n" for text in iterate_texts(folder, "SST-2", n))
-        run(given, Path(made) / "out", methods=("rollout", "flow"), truncate="cut")
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-
-
-def measure_ray(texts: list[str], rounds: int = 2) -> dict[str, Any]:
-    """Examples a second with one worker and with two, once they are at work."""
-    from attnflow.corpus.cluster import connected, run_on_cluster
-
-    settings = Settings(methods=("rollout", "flow"), truncate="cut")
-    rates: dict[int, list[float]] = {1: [], 2: []}
-    with connected("local"):
-        for _ in range(rounds):
-            for workers, found in rates.items():
-                results = run_on_cluster(settings, cut(texts), lambda *_: None, workers=workers)
-                for _ in range(2 * workers):
-                    next(results)  # until then models are loaded
-                start = time.perf_counter()
-                n = sum(len(shard) for shard in results)
-                found.append(n / (time.perf_counter() - start))
-    one, two = (statistics.median(found) for found in rates.values())
-    return {"one": one, "two": two, "ratio": two / one, "examples": len(texts)}
-
-
-def cut(texts: list[str]) -> Iterator[list[Example]]:
-    for start in range(0, len(texts), SHARD):
-        yield [Example(i, str(i), text) for i, text in enumerate(texts[start : start + SHARD])]
 
 
 def machine(device: str) -> dict[str, Any]:

@@ -185,8 +185,8 @@ def gpu_section(result: dict[str, Any]) -> str:
         "all layers, with 16,384 tokens a batch:"
     )
     remark = (
-        "Models as small as these are done in less time than Python needs to take their results "
-        "apart, so the GPU waits. Weights of a MiniLM-sized model are random, which changes no time."
+        "Beside models as small as these, what Python does for each example costs more than the "
+        "GPU. The weights of the MiniLM-sized model are random, which changes no time."
     )
     return "\n".join(
         [

@@ -1,0 +1,34 @@
+"""The sentences that benchmarks.corpus measures on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attnflow.corpus.example import Example
+from attnflow.data.linzen import read_numpred
+from attnflow.data.sst2 import read_sst2
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+SHARD = 500
+
+
+def read_texts(folder: Path, name: str, n: int) -> list[str]:
+    """The first n sentences of SST-2, or as many prefixes of Linzen's data with attractors."""
+    return list(iterate_texts(folder, name, n))
+
+
+def iterate_texts(folder: Path, name: str, n: int) -> Iterator[str]:
+    files: list[Path]
+    if name == "SST-2":
+        files = [folder / "sst2" / f"{part}.tsv" for part in ("dev", "test", "train")]
+        rows: Iterator[Any] = (one for file in files for one in read_sst2(file))
+    else:
+        files = [folder / "linzen_numpred" / f"numpred.test.{i}" for i in (3, 4, 5, 2, 1)]
+        rows = (one for file in files for one in read_numpred(file))
+    for _, one in zip(range(n), rows, strict=False):
+        yield one.text
+
+
+def cut(texts: list[str]) -> Iterator[list[Example]]:
+    for start in range(0, len(texts), SHARD):
+        yield [Example(i, str(i), text) for i, text in enumerate(texts[start : start + SHARD])]

@@ -36,9 +36,11 @@ experiments on sentences that are made up.
 
 The paper's own weights are not published. Tables 1 and 2 are run on the verb-number model that
 comes with attnflow, which has the paper's sizes and was trained anew, partly on other data and with
-two helping tasks; its model card says how. So the numbers cannot be expected to be the paper's.
-What can be compared is the shape of the tables, and below each one it is said which of the paper's
-statements hold for this model too.
+two helping tasks, for the sake of accuracy; its model card says how. So the numbers cannot be
+expected to be the paper's. What can be compared is the shape of the tables, and below each one it
+is said which of the paper's statements hold for this model too. The last section shows the same
+tables for models that were trained without those tasks, as the paper's was: there, all of these
+statements hold.
 
 ## How this differs from the authors' scripts
 
@@ -113,8 +115,8 @@ layer, {1 - saturation["between"][-1]:.1%} of tokens have a flow that equals wha
 at layer 1, or the most that can leave [CLS]. So deep flow ranks tokens by layer 1 alone, and
 ties half of them ({saturation["source"][-1]:.0%}) at the top. Where layer 1 is the layer that
 knows, that serves flow well, and it fits that the paper's flow is the same from layer 3 on
-({theirs}). Here layer 1 knows little (raw attention: {raw[0]:.2f}). That this is the reason in the
-paper's model too is a guess; its weights cannot be looked at.
+({theirs}). Here layer 1 knows little (raw attention: {raw[0]:.2f}). The paper's weights cannot be
+looked at, but the trainings of the last section that learnt the number alone are of that kind too.
 
 *Ranks matter.* With the dense ranks and the formula of the authors' script, flow at the last layer
 comes out at {dense[-1]:.2f} in place of {flow[-1]:.2f}: the formula takes ties for agreement. Raw

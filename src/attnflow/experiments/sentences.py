@@ -1,10 +1,8 @@
 """The sentences that experiments are run on: held-out real ones, or ones made up by the grammar."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 
 from attnflow.data.example import AgreementExample, SentimentExample
 from attnflow.errors import FileError
@@ -82,11 +80,3 @@ def read_sentiment(options: Options) -> tuple[SentimentExample, ...]:
             "`attnflow data sst2` says where it is published."
         )
     return tuple(read_sst2(find_data(options.data) / "sst2" / "dev.tsv"))
-
-
-def sample(
-    examples: Sequence[SentimentExample], n: int, *, seed: int
-) -> tuple[SentimentExample, ...]:
-    """A sample of n examples, in their order; all if there are no more than n."""
-    rows = sorted(Random(seed).sample(range(len(examples)), min(n, len(examples))))
-    return tuple(examples[i] for i in rows)

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from time import sleep
 
@@ -136,6 +137,11 @@ def test_pandas_and_polars_read_the_shards(scores):
     assert str(lazy.collect_schema()["flow"]) == "List(Float32)"
 
 
+def without_sign(example, name):
+    found = example.attribution(name)
+    return replace(found, scores=np.abs(found.scores))
+
+
 def test_the_table_is_the_mean_of_the_rank_correlations(scores):
     from attnflow.evaluation import rank_correlation, summarise
 
@@ -147,7 +153,8 @@ def test_the_table_is_the_mean_of_the_rank_correlations(scores):
             continue
         rho = [
             rank_correlation(
-                example.attribution(one["method"], position=0), example.attribution(one["against"])
+                example.attribution(one["method"], position=0),
+                without_sign(example, one["against"]),
             )
             for example in stored
         ]
@@ -200,6 +207,11 @@ def test_what_cannot_be_shown(scores):
     assert result.exit_code == 2
     assert "the example 's1' was refused: the text is empty" in result.stderr
     assert "there is no example 'nobody'" in invoke("show", scores, "nobody").stderr
+    assert invoke("show", scores, "0", "--index").exit_code == 0
+    assert "there is no example 9999" in invoke("show", scores, "9999", "--index").stderr
+    refused = invoke("show", scores, "first", "--index")
+    assert refused.exit_code == 2
+    assert "the index is 'first'; expected the number of a row" in refused.stderr
     assert "has no manifest.json" in invoke("show", scores / "shards", "s1").stderr
 
 

@@ -14,6 +14,7 @@ from attnflow.cli.corpus_checking import FolderArgument
 from attnflow.cli.corpus_progress import plain_warnings
 from attnflow.cli.explain import SpecialTokens
 from attnflow.cli.options import Format, FormatOption, clear_errors, echo, progress_bar
+from attnflow.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,8 +116,16 @@ def _print_block(
 
 def show(
     folder: FolderArgument,
-    name: Annotated[str, typer.Argument(metavar="ID", help="The id of an example.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="The id of an example; of several with the same id, the first."
+        ),
+    ],
     *,
+    index: Annotated[
+        bool, typer.Option("--index", help="ID is the row's number in the input, from 0.")
+    ] = False,
     position: Annotated[
         int | None, typer.Option(help="One of the positions; the explained one if not given.")
     ] = None,
@@ -138,7 +147,7 @@ def show(
         from attnflow.corpus.reading import open_corpus
 
         corpus = open_corpus(folder)
-        stored = corpus.find(name)
+        stored = corpus.find(_row_number(name) if index else name)
         if html is None:
             _print(stored, position, top, Console(highlight=False))
             hint = (
@@ -151,6 +160,15 @@ def show(
         with plain_warnings():
             write_page(corpus.manifest.settings, stored.text, html)
         typer.echo(f"attnflow: wrote {html}; open it in a browser", err=True)
+
+
+def _row_number(text: str) -> int:
+    if not text.isdecimal():
+        raise InputError(
+            f"the index is {text!r}; expected the number of a row, from 0. Leave --index out to "
+            "name an id."
+        )
+    return int(text)
 
 
 def _print(stored: "Stored", position: int | None, top: int, console: "Console") -> None:

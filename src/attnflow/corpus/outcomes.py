@@ -93,7 +93,7 @@ class Outcomes:
         if "blank_out" in self.settings.importance:
             found["blank_out"] = blank_out_texts(self.loaded, encoded, targets)
         if "input_gradients" in self.settings.importance:
-            found["input_gradients"] = gradients_of_texts(self.loaded, encoded, targets)["sum"]
+            found["input_gradients"] = gradients_of_texts(self.loaded, encoded, targets)["l2"]
         return [
             {name: found[name][i] for name in self.settings.importance} for i in range(len(batch))
         ]

@@ -93,22 +93,27 @@ class Corpus:
         for entry in self.folder.entries():
             yield from _read(self.folder.parquet(entry.shard), self.manifest)
 
-    def find(self, name: str) -> Stored:
-        """The first example with this id. Raises SelectionError if there is none."""
+    def find(self, name: str | int) -> Stored:
+        """The first example with this id, or the one with this index, if it is a number.
+
+        Raises SelectionError if there is none.
+        """
+        column = "index" if isinstance(name, int) else "id"
         for entry in self.folder.entries():
             path = self.folder.parquet(entry.shard)
-            found = next(_read(path, self.manifest, name), None)
+            found = next(_read(path, self.manifest, (column, name)), None)
             if found is not None:
                 return found
         for refused in self.refused():
-            if refused["id"] == name:
+            if refused[column] == name:
                 raise SelectionError(
                     f"the example {name!r} was refused: {refused['reason']} Expected one that was "
                     "scored. `attnflow corpus errors` lists the others."
                 )
         raise SelectionError(
-            f"there is no example {name!r} in {self.folder.path}; expected an id of the input, or "
-            "the index of a row from 0 if it has no ids. Give one that is there."
+            f"there is no example {name!r} in {self.folder.path}; expected an id of the input, "
+            "which is the index of the row if it has none, or an index with --index. Give one that "
+            "is there."
         )
 
     def refused(self) -> Iterator[dict[str, Any]]:
@@ -140,18 +145,21 @@ def row_groups(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
         ) from error
 
 
-def _read(path: Path, manifest: Manifest, name: str | None = None) -> Iterator[Stored]:
-    """The examples of a shard; only those with an id, if one is named."""
-    if name is not None:
-        ids = (group.column("id").to_pylist() for group in row_groups(path, ["id"]))
-        if not any(name in held for held in ids):
+def _read(
+    path: Path, manifest: Manifest, only: tuple[str, str | int] | None = None
+) -> Iterator[Stored]:
+    """The examples of a shard. only: a column and what it must hold, such as ("id", "a")."""
+    column, wanted = only or ("id", None)
+    if only is not None:
+        values = (group.column(column).to_pylist() for group in row_groups(path, [column]))
+        if not any(wanted in held for held in values):
             return
     for group in row_groups(path):
         rows = group.to_pylist()
         start = 0
         for end in range(1, len(rows) + 1):
             if end == len(rows) or rows[end]["index"] != rows[start]["index"]:
-                if name is None or rows[start]["id"] == name:
+                if only is None or rows[start][column] == wanted:
                     yield _join(rows[start:end], manifest)
                 start = end
 

@@ -44,6 +44,8 @@ def correlate(
 ) -> list[Agreement]:
     """Correlate every method with every importance score, and with every other method.
 
+    Of importance the absolute value counts, as in the paper's tables: a token that speaks against
+    the prediction matters too.
     special: "hide" leaves special tokens such as [CLS] out of the ranks.
     progress: called with shards done and shards in all.
     Raises InputError if there is nothing to compare.
@@ -64,6 +66,11 @@ def correlate(
             layers = _add_group(group, pairs, sums, special) or layers
         if progress is not None:
             progress(done, len(entries))
+    if not any(entry.rows > entry.refused for entry in entries):
+        raise InputError(
+            f"{corpus.folder.path} has no scored examples; expected some to compare. "
+            "`attnflow corpus errors` says why rows were refused."
+        )
     if not layers:
         raise InputError(
             f"{corpus.folder.path} has no scores of the explained position; expected them. Run it "
@@ -114,7 +121,7 @@ def _add_group(
     names = list(dict.fromkeys(name for pair in pairs for name in pair))
     for arrays, hidden in _by_length(group, names, len(layers)):
         for method, against in pairs:
-            first, second = arrays[method], arrays[against]  # [examples, layers, tokens]
+            first, second = arrays[method], np.abs(arrays[against])  # [examples, layers, tokens]
             keep = ~np.isnan(first[:, 0]) & ~np.isnan(second[:, 0])
             if special == "hide":
                 keep &= ~hidden

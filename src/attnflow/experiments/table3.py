@@ -31,8 +31,8 @@ N_PAPER = 100  # sentences in the paper
 
 def run(options: Options, progress: Progress | None) -> Result:
     """Measure all sentences of the dev set, and a sample of 100 as in the paper."""
+    examples = read_sentiment(options)[: options.examples]  # before the model, which takes longer
     loaded = open_classifier(options)
-    examples = read_sentiment(options)[: options.examples]
     texts = Texts.encode(
         loaded,
         [example.text for example in examples],

@@ -16,15 +16,16 @@ def input_gradients(
     loaded: LoadedModel,
     text: str,
     *,
-    variant: Variant = "sum",
+    variant: Variant = "l2",
     target: int | str | None = None,
     position: Position | None = None,
 ) -> Attribution:
     """Score each token by the gradient g of the target's score for the token's embedding x.
 
     The score is the logit: what the model gives before probabilities are made of it.
-    variant: "sum" is the absolute sum of g, what the authors of the paper used; "l2" is the length
-    of g; "times_input" the absolute sum of g * x.
+    variant: "l2" is the length of g; "times_input" the absolute sum of g * x; "sum" the absolute
+    sum of g, what the authors of the paper used, which is nothing but rounding for models whose
+    blocks begin with a layer normalisation, such as GPT-2.
     target, position: as in `blank_out`.
     Returns scores [1, 1, tokens], 0 or more.
     Raises InputError for an unknown variant or a model that predicts nothing.

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from attnflow.maxflow.absorbing import absorb, through_chain, use_chain
 from attnflow.maxflow.bits import ONE, drop, fill, first_member, pack
 from attnflow.maxflow.compiling import inlined, kernel
 from attnflow.maxflow.network import NOTHING
@@ -27,99 +28,6 @@ U = np.uint64  # unsigned indices spare Numba the test for negative ones
 SINK_FULL = 0  # every edge into the sink is used up: the value is the sink's capacity
 SOURCE_EMPTY = 1  # every edge out of the source is used up: the value is the source's capacity
 STUCK = 2  # neither: there is a cut in between, or the flow is not maximal yet
-
-
-@kernel
-def chain_room(u: int, low: int, high: int, depth: int, chain: Any, used: Any) -> float:
-    """What the chain of u can still carry over edges low … high, exactly."""
-    room = np.inf
-    flow = 0.0
-    for x in range(depth - 1, low - 1, -1):
-        flow += used[U(u * depth + x)]
-        if x <= high:
-            room = min(room, chain[U(u * depth + x)] - flow)
-    return room
-
-
-@inlined
-def through_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any) -> float:
-    """The part of `amount` that fits through edges low … high of u's chain."""
-    if low > high or amount <= ws.slack[U(u)]:
-        return amount
-    return min(amount, chain_room(u, low, high, net.depth, net.chain, ws.used))
-
-
-@inlined
-def use_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any) -> None:
-    """Send `amount` down edges low … high of u's chain."""
-    if low <= high:
-        ws.used[U(u * net.depth + high)] += amount
-        ws.used[U(u * net.depth + low - 1)] -= amount
-        ws.slack[U(u)] -= amount
-
-
-@inlined
-def drop_with_care(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> float:
-    """The same as `drop_into_chain`, where a chain may be too narrow for it."""
-    base = u * net.depth
-    for x in range(level - 1, 0, -1):
-        give = min(amount, ws.drops[U(base + x)], ws.need[U(t)])
-        give = through_chain(give, t, 1, x - 1, net, ws)
-        give = through_chain(give, u, x + 1, level - 1, net, ws)
-        if give > NOTHING:
-            ws.drops[U(base + x)] -= give
-            ws.need[U(t)] -= give
-            use_chain(give, t, 1, x - 1, net, ws)
-            use_chain(give, u, x + 1, level - 1, net, ws)
-            amount -= give
-    return amount
-
-
-@inlined
-def drop_into_chain(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> float:
-    """Deliver over edges from u's chain straight into the sink's; returns the rest."""
-    if u == t or amount <= NOTHING:
-        return amount
-    wanted = ws.need[U(t)]
-    if wanted <= NOTHING:
-        return amount
-    if amount > ws.slack[U(u)] or min(amount, wanted) > ws.slack[U(t)]:
-        return drop_with_care(amount, level, u, t, net, ws)
-    base = u * net.depth
-    target = t * net.depth
-    left = amount
-    for x in range(level - 1, 0, -1):  # the innermost loop of all, so without branches
-        give = ws.drops[U(base + x)]
-        give = left if left < give else give
-        give = wanted if wanted < give else give
-        ws.drops[U(base + x)] -= give
-        ws.used[U(base + x)] -= give
-        ws.used[U(target + x - 1)] += give
-        left -= give
-        wanted -= give
-    given = amount - left
-    ws.used[U(base + level - 1)] += given
-    ws.used[U(target)] -= given
-    ws.slack[U(u)] -= given
-    ws.slack[U(t)] -= given
-    ws.need[U(t)] = wanted
-    return left
-
-
-@inlined
-def absorb(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> float:
-    """Deliver without hopping: drops into the sink's chain, then u's own edge into the sink.
-
-    Returns what could not be delivered.
-    """
-    amount = drop_into_chain(amount, level, u, t, net, ws)
-    give = min(amount, ws.need[U(u)])
-    give = through_chain(give, u, 1, level - 1, net, ws)
-    if give > 0:
-        ws.need[U(u)] -= give
-        use_chain(give, u, 1, level - 1, net, ws)
-        amount -= give
-    return amount
 
 
 @inlined

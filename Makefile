@@ -13,7 +13,7 @@ unexport PYTHONHOME PYTHONPATH PYTHONSTARTUP
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs viewer clean
+.PHONY: help demo test check bench docs paper viewer clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
@@ -36,11 +36,15 @@ check: .venv/.dev ## check format, lint, types, changelog and the built viewer
 	$(BIN)/python tools/check_viewer.py --types
 	$(BIN)/python tools/check_viewer.py
 
+paper: .venv/.dev ## write docs/paper.md from the results in docs/results
+	$(BIN)/python -m tools.write_paper
+
 viewer: .venv/.dev ## build the viewer's module from viewer/src
 	$(BIN)/python tools/check_viewer.py --write
 
-bench: .venv/.dev ## time flow against other solvers
+bench: .venv/.dev ## time flow against other solvers, and whole data sets against the bare model
 	$(BIN)/python -m benchmarks.flow
+	$(BIN)/python -m benchmarks.corpus
 
 docs: .venv/.dev ## build the documentation into build/docs
 	$(BIN)/sphinx-build -W -b html docs build/docs

@@ -57,6 +57,7 @@ MAY_IMPORT = {
         "selection",
     },
     "maxflow": {"errors", "maxflow"},
+    "evaluation": {"arrays", "attribution", "errors", "evaluation", "selection"},
 }
 MAY_STORE = {"attentions", "attribution", "cli"}
 # Where torch lives; their callers load them when they run.

@@ -1,7 +1,7 @@
 """What a position can deliver without hopping: down its own chain, and straight into the sink's.
 
-Part of the greedy flow. The flow down a chain is kept as differences; a lower bound of what the chain
-can still carry spares adding them up most of the time.
+Part of the greedy flow. The flow down a chain is kept as differences; a lower bound of what the
+chain can still carry spares adding them up most of the time.
 """
 
 from __future__ import annotations

@@ -286,6 +286,14 @@ def test_the_command_draws_writes_and_prints(folder, tmp_path):
     np.testing.assert_allclose(told["attributions"][0]["scores"], expected.to_numpy(), atol=1e-5)
 
 
+def test_picture_and_kind_of_model_are_checked_before_anything_is_loaded(tmp_path):
+    with refusal(FileError, "there is no file", "Name a PNG"):
+        explain(tmp_path / "none.png", str(tmp_path / "no model"))
+    for name in ("minilm-sst2", "minilm-mlm", "verb-number", "verb-number-causal"):
+        with refusal(InputError, f"{name} is a text model", "use attnflow explain"):
+            explain(PICTURE, name)
+
+
 def test_the_command_refuses_in_one_sentence(folder, tmp_path):
     done = CliRunner().invoke(app, ["explain-image", "none.png", "--model", str(folder)])
     assert done.exit_code == 2

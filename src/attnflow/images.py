@@ -59,13 +59,14 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
     Raises InputError for a model whose tokens are not the patches of the picture, FileError for a
     picture or model that cannot be read.
     """
-    from attnflow.models.image_encoding import encode_image
+    from attnflow.models.image_encoding import encode_image, open_image
     from attnflow.models.image_loading import load_image_model
 
+    name, picture = open_image(image)  # before the model, which may take long to load
     loaded = load_image_model(model, processor)
     if device is not None:
         loaded.model.to(device)
-    encoded = encode_image(loaded, image)
+    encoded = encode_image(loaded, picture, name)
     options = {"residual_weight": residual_weight, "heads": heads, "edges": edges}
     keeper = _keeper(keep_heads)
     graph, prediction = _run(loaded, encoded, target, {**options, "kept_heads": keeper})

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import logging
 import sys
 
 import numpy as np
@@ -155,6 +156,9 @@ def test_a_page_is_written_whole_or_not_at_all(classifier, tmp_path):
     assert result.stderr == f"attnflow: wrote {page}\n"
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert list(tmp_path.iterdir()) == [page]
+    result = run(TEXT, "--model", "no model", "--html", str(tmp_path))
+    assert result.exit_code == 2
+    assert f"{tmp_path} is a folder; expected the name of a file" in result.stderr
     nowhere = tmp_path / "none" / "page.html"
     result = run(TEXT, "--model", classifier, "--html", str(nowhere))
     assert result.exit_code == 2
@@ -196,6 +200,25 @@ def test_long_strange_and_backward_tokens_stay_in_their_cells():
     assert "aaaaaaaaaaaaa… x\\ny\\x1b שלום\u200e 😀" in header
     assert "\x1b" not in text
     assert cell_len(header.rstrip()) <= cell_len(row.rstrip())
+
+
+def test_a_name_that_is_mistyped_is_said_once(monkeypatch):
+    from transformers import PretrainedConfig
+
+    def not_found(name):
+        logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s")
+        raise OSError(name)
+
+    monkeypatch.setattr(PretrainedConfig, "get_config_dict", not_found)
+    told = io.StringIO()
+    handler = logging.StreamHandler(told)
+    logging.getLogger("huggingface_hub").addHandler(handler)
+    try:
+        result = run(TEXT, "--model", "no-such-model")
+    finally:
+        logging.getLogger("huggingface_hub").removeHandler(handler)
+    assert "there is no folder no-such-model" in result.stderr
+    assert told.getvalue() == ""
 
 
 def test_loading_spins_where_stderr_is_a_terminal(monkeypatch):

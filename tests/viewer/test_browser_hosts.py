@@ -101,10 +101,12 @@ def test_a_link_brings_back_text_model_and_state(watched, browser):
 
 def test_two_models_are_compared(watched):
     page = watched.page
+    page.locator("#model").select_option("1")
     page.get_by_role("button", name="Compare").click()
+    assert page.locator("#model2").input_value() == "1"
+    page.locator("#model").select_option("0")
     page.locator("#text").fill(TEXT)
     page.locator("#text2").fill(TEXT)
-    page.locator("#model2").select_option("1")
     page.locator("#explain").click()
     expect_scores(watched, explain(TEXT), position=0, layer=6)
     other = explain(TEXT, "verb-number-causal")
@@ -118,6 +120,9 @@ def test_saved_attentions_are_opened(watched, tmp_path):
     explanation.heads.save(tmp_path / "saved.safetensors")
     watched.page.locator("#file").set_input_files(tmp_path / "saved.safetensors")
     expect_scores(watched, explanation, position=0, layer=3)
+    assert watched.page.locator("h1.title").inner_text() == "saved.safetensors"
+    watched.page.locator("#link").click()
+    assert "only texts do" in watched.page.locator("#status").inner_text()
 
 
 def test_what_is_refused_is_said(watched, tmp_path):
@@ -125,6 +130,12 @@ def test_what_is_refused_is_said(watched, tmp_path):
     expected = "The text has 72 tokens, special ones included"
     explain_in_page(watched, "key " * 71)
     watched.wait_for(lambda: _true(page.locator("#status").inner_text().startswith(expected)))
+    assert page.locator("#status").inner_text().endswith("expected no more. Shorten the text.")
+    explain_in_page(watched, "k" * 5_001)
+    expected_too = "The text has 5001 characters; expected at most 5000"
+    watched.wait_for(lambda: _true(expected_too in page.locator("#status").inner_text()))
+    explain_in_page(watched, "k" * 2_000_000)
+    watched.wait_for(lambda: _true("The text is too long" in page.locator("#status").inner_text()))
     page.locator("#text").fill(" ")
     page.locator("#explain").click()
     watched.wait_for(lambda: _true("There is no text" in page.locator("#status").inner_text()))

@@ -230,6 +230,8 @@ def test_what_is_on_screen_is_saved_as_svg_and_png(watched):
         watched.page.wait_for_timeout(300)
         with page.expect_download() as download:
             page.get_by_test_id("export-svg").click()
+        assert download.value.suggested_filename.startswith(f"attnflow-{view}-")
+        assert "-the-author" in download.value.suggested_filename
         root = ElementTree.parse(download.value.path()).getroot()
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         text = " ".join(root.itertext())

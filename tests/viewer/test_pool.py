@@ -6,9 +6,11 @@ import time
 
 import pytest
 
-from attnflow import InputError
+from attnflow import InputError, load_model
 from attnflow.viewer.limits import CrashError, Limits, TimeOutError
 from attnflow.viewer.pool import WorkerPool
+from attnflow.viewer.worker import describe
+from tests.models.checkpoints import make_loaded
 from tests.refusal import refusal
 from tests.viewer.tasks import BREAK, REFUSE, Die, Sleep, Where
 
@@ -72,6 +74,19 @@ def test_a_model_that_cannot_be_loaded_is_said_at_the_start(tmp_path):
     with refusal(InputError, "has no config.json"):
         pool.start(ignore)
     pool.close()
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (load_model(), "the author of the books on the old table"),
+        (make_loaded("BertForMaskedLM"), "[MASK]"),
+        (make_loaded(), "the film is short"),
+    ],
+    ids=["verb-number", "masked", "other"],
+)
+def test_the_page_starts_with_a_text_that_fits_the_model(model, words):
+    assert words in describe(model).example
 
 
 def _runs(pid):

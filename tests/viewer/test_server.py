@@ -75,6 +75,14 @@ def test_saved_attentions_are_read(client, tmp_path):
     assert example["tokens"] == list(explanation.tokens)
     assert example["n_heads"] == 2
     assert example["prediction"] is None
+    named = client.post(
+        "/api/attentions?name=my%20file.safetensors",
+        content=body,
+        headers={"content-type": "application/octet-stream"},
+    )
+    result = wait_for(client, named)["result"]
+    header = client.get(f"/api/explanations/{result}/header").json()
+    assert header["title"] == "my file.safetensors"
 
 
 def test_files_that_are_no_attentions_are_refused_without_saying_where_they_lay(client):
@@ -90,7 +98,7 @@ def test_uploads_are_limited_and_removed(client, tmp_path, monkeypatch):
     import tempfile
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    refused(upload(client, b"x" * 20_001), 413, "the body is too large; expected at most 20000")
+    refused(upload(client, b"x" * 20_001), 413, "the file is too large: at most 0.02 MB")
     refused(upload(client, (b"x" * 999 for _ in range(30))), 413, "too large")  # no length is sent
     refused(upload(client, b"x", "text/plain"), 415, "of the type 'text/plain'")
     explanation = made_up(1, 13, n_heads=1)
@@ -124,7 +132,7 @@ def test_uploads_are_limited_and_removed(client, tmp_path, monkeypatch):
             413,
             "the text has 101 characters; expected at most 100",
         ),
-        (b'"' + b"x" * 10_000 + b'"', 413, "the body is too large"),
+        (b'"' + b"x" * 10_000 + b'"', 413, "the text is too long; expected at most 100"),
     ],
 )
 def test_a_bad_request_gets_a_sentence(client, body, status, wording):

@@ -117,15 +117,18 @@ def test_progress_is_told(tmp_path):
 def test_a_page_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     with refusal(FileError, "there is no folder", "Create it first"):
         to_html(tmp_path / "none" / "page.html", classified())
+    with refusal(FileError, f"{tmp_path} is a folder", "Name a file in it"):
+        to_html(tmp_path, classified())
     path = tmp_path / "page.html"
     path.write_text("old", encoding="utf-8")
 
     def fail(*_):
-        raise OSError("the disk is full")
+        raise OSError(28, "the disk is full", str(tmp_path / ".attnflow-x"))
 
     monkeypatch.setattr(Path, "replace", fail)
-    with refusal(FileError, "cannot write", "the disk is full", "Choose another"):
+    with pytest.raises(FileError, match=r"cannot write .*: the disk is full; .* Choose") as caught:
         to_html(path, classified())
+    assert ".attnflow" not in str(caught.value)
     assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
     assert path.read_text(encoding="utf-8") == "old"
 

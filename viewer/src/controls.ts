@@ -5,7 +5,8 @@ import { make, setText } from "./elements.ts";
 import { range, type Change, type Field } from "./fields.ts";
 import { METHODS, type Header } from "./format.ts";
 import { makeOptions, type Options } from "./options.ts";
-import { METHOD_MEANING, METHOD_NAMES, VIEW_HINTS, VIEW_NAMES } from "./phrases.ts";
+import { hintOf, meaningOf, METHOD_NAMES, VIEW_NAMES } from "./phrases.ts";
+import type { Reading } from "./reading.ts";
 import { VIEWS, type State } from "./state.ts";
 import { visible } from "./visible.ts";
 
@@ -21,6 +22,8 @@ export class Controls {
   readonly element: HTMLElement;
   readonly searchBox: HTMLInputElement;
   private readonly count: HTMLElement;
+  private readonly meaning: HTMLElement;
+  private readonly hint: HTMLElement;
   private readonly options: Options;
   private readonly fields: Field[];
 
@@ -29,8 +32,8 @@ export class Controls {
     const methods = makeMethods(change);
     const layer = makeLayer(header, change);
     const examples = makeExamples(header, change);
-    const meaning = make("p", { class: "meaning", testid: "explanation" });
-    const hint = make("p", { class: "hint", testid: "hint" });
+    this.meaning = make("p", { class: "meaning", testid: "explanation" });
+    this.hint = make("p", { class: "hint", testid: "hint" });
     this.tabs = tabs.element;
     this.searchBox = makeSearch(change, nextFound);
     this.count = make("output", { class: "count", testid: "search-count" });
@@ -40,21 +43,13 @@ export class Controls {
     this.element = make(
       "div",
       { class: "controls" },
-      hint,
+      this.hint,
       make("div", { class: "main-row" }, methods.element, layer.element, searching),
-      meaning,
+      this.meaning,
       examples.element,
       this.options.element,
     );
-    const words: Field = {
-      element: hint,
-      set: (state) => {
-        meaning.hidden = state.view === "heads";
-        setText(meaning, METHOD_MEANING[state.method]);
-        setText(hint, VIEW_HINTS[state.view]);
-      },
-    };
-    this.fields = [tabs, methods, layer, examples, this.options, words];
+    this.fields = [tabs, methods, layer, examples, this.options];
   }
 
   /** Options are folded away on narrow screens only. */
@@ -62,9 +57,13 @@ export class Controls {
     if (wide) this.options.element.open = true;
   }
 
-  update(state: State, found: number): void {
+  /** Show a state; readings: what the panels show of it. */
+  update(state: State, found: number, readings: readonly Reading[]): void {
     for (const field of this.fields) field.set(state);
     if (this.searchBox.value !== state.search) this.searchBox.value = state.search;
+    this.meaning.hidden = state.view === "heads";
+    setText(this.meaning, meaningOf(readings));
+    setText(this.hint, hintOf(readings));
     setText(this.count, state.search.trim() ? `${found} found` : "");
   }
 }

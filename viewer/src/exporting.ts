@@ -2,7 +2,8 @@
 
 import { CanvasPainter, measure, type Painter } from "./painter.ts";
 import type { Panel } from "./panel.ts";
-import { lookingFrom } from "./phrases.ts";
+import { lookingFrom, VIEW_NAMES } from "./phrases.ts";
+import type { State } from "./state.ts";
 import { SvgPainter } from "./svgPainter.ts";
 import type { Theme } from "./theme.ts";
 import { digits, percent, shorten, visible } from "./visible.ts";
@@ -143,6 +144,24 @@ export async function paintPng(
       "image/png",
     ),
   );
+}
+
+/** Words of letters and digits, joined by hyphens: as many as fit into `most` characters. */
+function slug(text: string, most: number): string {
+  const words = text.toLowerCase().match(/[\p{L}\p{M}\p{N}]+/gu) ?? [];
+  let joined = shorten(words[0] ?? "", most).replace("…", "");
+  for (const word of words.slice(1)) {
+    if (joined.length + 1 + word.length > most) break;
+    joined += `-${word}`;
+  }
+  return joined;
+}
+
+/** A name for the picture, without ending: the view, its method if it shows one, and the text. */
+export function fileName({ view, method }: Pick<State, "view" | "method">, text: string): string {
+  const methods = view === "map" || view === "heads" ? [] : [method];
+  const parts = ["attnflow", slug(VIEW_NAMES[view], 20), ...methods, slug(text, 24)];
+  return parts.filter(Boolean).join("-");
 }
 
 /** Offer a file to the reader. */

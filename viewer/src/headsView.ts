@@ -68,7 +68,7 @@ export function headsScene(reading: Reading, width: number): Scene {
   if (!example.n_heads) {
     return messageScene(
       width,
-      "The heads of each layer were merged when this was made, and not kept, so there are none to show.",
+      "The heads of each layer were merged when this was made, and not kept, so there are none to show. To keep them: explain(..., keep_heads=True), and for a file also to_html(..., keep_heads=True).",
     );
   }
   if (state.head !== null) return enlarged(reading, width, Math.min(state.head, example.n_heads));

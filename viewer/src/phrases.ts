@@ -1,7 +1,7 @@
 // The words of the viewer: what methods are, what a view shows, what one can do, what is chosen.
 
 import type { Method } from "./format.ts";
-import { rank, type Reading } from "./reading.ts";
+import { largest, rank, type Reading } from "./reading.ts";
 import type { State, ViewName } from "./state.ts";
 import { digits } from "./visible.ts";
 
@@ -35,6 +35,35 @@ export const VIEW_HINTS: Record<ViewName, string> = {
   image:
     "The brighter a patch, the more of it reaches the position. Click a patch to look from it.",
 };
+
+const LONG = 30; // items; in shorter texts one sees at a glance what takes the colour
+const FAR = 3; // times the highest other score
+
+/** What the chosen method is, and what its scores are where tokens were merged to words. */
+export function meaningOf(readings: readonly Reading[]): string {
+  const { method, words, normalise } = readings[0].state;
+  const merged = readings.some(({ items, columns }) =>
+    columns.some((i) => items.groups[i].length > 1),
+  );
+  const summed = method === "flow" && words && normalise === "none" && merged;
+  const sum = " A word of several tokens has the sum of their flows, which can exceed 1.";
+  return METHOD_MEANING[method] + (summed ? sum : "");
+}
+
+/** What a view shows, and what to do where special tokens take most of the colours. */
+export function hintOf(readings: readonly Reading[]): string {
+  const { view } = readings[0].state;
+  const dimmed = (view === "text" || view === "map") && readings.some(isDimmed);
+  return VIEW_HINTS[view] + (dimmed ? " Hide special tokens to see the others better." : "");
+}
+
+/** Whether a special token that is shown is far above all others of a long text. */
+function isDimmed({ row, columns, items }: Reading): boolean {
+  if (columns.length <= LONG) return false;
+  const special = columns.filter((i) => items.special[i]);
+  const others = columns.filter((i) => !items.special[i]);
+  return others.length > 0 && largest(row, special) > FAR * largest(row, others);
+}
 
 export const KEYS: [string, string][] = [
   ["← →", "the position one looks from"],

@@ -7,11 +7,10 @@ import { shorten, visible } from "./visible.ts";
 export interface TopEvents {
   svg(): string;
   png(): Promise<Blob>;
+  file(): string; // the name of the picture, without ending
   failed(sentence: string): void;
   help(): void;
 }
-
-const FILE = "attention";
 
 function button(text: string, testid: string, label: string, act: () => void): HTMLElement {
   const made = make(
@@ -25,10 +24,11 @@ function button(text: string, testid: string, label: string, act: () => void): H
 
 export function makeTopBar(title: string, events: TopEvents): HTMLElement {
   const saveSvg = (): void =>
-    download(new Blob([events.svg()], { type: "image/svg+xml" }), `${FILE}.svg`);
+    download(new Blob([events.svg()], { type: "image/svg+xml" }), `${events.file()}.svg`);
   const savePng = (): void => {
+    const file = events.file();
     events.png().then(
-      (blob) => download(blob, `${FILE}.png`),
+      (blob) => download(blob, `${file}.png`),
       (reason: unknown) => events.failed(reason instanceof Error ? reason.message : String(reason)),
     );
   };

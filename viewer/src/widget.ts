@@ -2,7 +2,7 @@
 
 import { Controls } from "./controls.ts";
 import { make, setText } from "./elements.ts";
-import { paintPng, paintSvg } from "./exporting.ts";
+import { fileName, paintPng, paintSvg } from "./exporting.ts";
 import { readHeader, type Header, type Source } from "./format.ts";
 import { headColumns } from "./headsView.ts";
 import { makeHelp } from "./help.ts";
@@ -121,6 +121,7 @@ class Widget implements Viewer {
       makeTopBar(header.title, {
         svg: () => this.exportSvg(),
         png: () => this.exportPng(),
+        file: () => fileName(this.state, header.examples[this.state.shown[0]].text),
         failed: (sentence) => setText(this.live, sentence),
         help: () => this.help.showModal(),
       }),
@@ -231,7 +232,7 @@ class Widget implements Viewer {
     for (const panel of panels) panel.numbers.endAsking();
     const current = readings.find((one) => one.numbers.index === this.state.example) ?? readings[0];
     this.controls.fit(this.width >= 760);
-    this.controls.update(this.state, current.found.size);
+    this.controls.update(this.state, current.found.size, readings);
     clearTimeout(this.telling);
     this.telling = setTimeout(() => this.tell(), 120) as unknown as number;
   }

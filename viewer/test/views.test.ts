@@ -2,11 +2,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { makeAxis, thinLabels } from "../src/axis.ts";
+import { fileName } from "../src/exporting.ts";
 import { findEdges } from "../src/flowEdges.ts";
 import { flowScene } from "../src/flowView.ts";
 import { headColumns, headsScene } from "../src/headsView.ts";
 import { mapScene } from "../src/mapView.ts";
-import { spoken } from "../src/phrases.ts";
+import { hintOf, meaningOf, spoken } from "../src/phrases.ts";
 import type { Scene } from "../src/scene.ts";
 import { SvgPainter } from "../src/svgPainter.ts";
 import { settle } from "./reading.ts";
@@ -149,4 +150,40 @@ test("right-to-left texts run from the right, and narrow columns are labelled by
   assert.deepEqual([...axis.labelled], [7, 50], "8 stands too close to 7");
   const scrolled = makeAxis(labels, items, false, 0, 300, { least: 13, most: 50, fit: false });
   assert.equal(scrolled.width, 1300);
+});
+
+test("the flow of words is said to be a sum, where there are words of several tokens", async () => {
+  const meaning = (change: object): Promise<string> =>
+    settle(change, (reading) => meaningOf([reading]));
+  const sum = /sum of their flows, which can exceed 1\.$/;
+  assert.match(await meaning({ method: "flow", words: true }), sum);
+  assert.doesNotMatch(await meaning({ method: "flow" }), sum);
+  assert.doesNotMatch(await meaning({ method: "rollout", words: true }), sum);
+  assert.doesNotMatch(await meaning({ method: "flow", words: true, normalise: "rows" }), sum);
+});
+
+test("hiding special tokens is offered where they take the colours of a long text", async () => {
+  const long = (scores: number[], change = {}): Promise<string> =>
+    settle(change, (reading) => {
+      const special = scores.map((_, i) => i === 0);
+      const columns = scores.map((_, i) => i).filter((i) => reading.state.special || i > 0);
+      const items = { ...reading.items, special };
+      return hintOf([{ ...reading, items, columns, row: Float32Array.from(scores) }]);
+    });
+  const hint = /Hide special tokens to see the others better\.$/;
+  const others = new Array<number>(31).fill(0.25);
+  assert.match(await long([0.8, ...others]), hint);
+  assert.match(await long([0.8, ...others], { view: "map" }), hint);
+  assert.doesNotMatch(await long([0.75, ...others]), hint, "three times is not more than that");
+  assert.doesNotMatch(await long([0.8, ...others], { special: false }), hint);
+  assert.doesNotMatch(await long([0.8, ...others], { view: "flow" }), hint);
+  assert.doesNotMatch(await long([0.8, 0.1]), hint, "a short text");
+});
+
+test("pictures are named by view, method and text", () => {
+  const text = "The keys, to the <old> cabinet in the kitchen";
+  assert.equal(fileName({ view: "map", method: "flow" }, text), "attnflow-map-the-keys-to-the-old");
+  assert.equal(fileName({ view: "text", method: "raw" }, "../Ä 1"), "attnflow-text-raw-ä-1");
+  assert.equal(fileName({ view: "flow", method: "flow" }, "?"), "attnflow-flow-graph-flow");
+  assert.equal(fileName({ view: "heads", method: "raw" }, "x".repeat(99)).length, 15 + 23);
 });

@@ -3,6 +3,7 @@
 import warnings
 from enum import StrEnum
 from importlib import import_module
+from logging import ERROR, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,8 +76,8 @@ def explain(  # noqa: PLR0913 - one argument for each option
     model: Annotated[
         str | None,
         typer.Option(
-            help="A folder with a model in safetensors, or a name on the hub; the bundled "
-            "verb-number model if not given."
+            help="A folder with a model in safetensors, a name on the hub, or one of attnflow's "
+            "own: verb-number, which is the default, verb-number-causal, minilm-sst2, minilm-mlm."
         ),
     ] = None,
     tokenizer: Annotated[
@@ -143,6 +144,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
     Example: attnflow explain "the key to the cabinets" --model ./my-model --method all --words
     """
     with clear_errors():
+        check_page(html)
         explanation = _compute(
             text,
             model,
@@ -172,7 +174,7 @@ def _compute(text: str, model: str | None, **options: Any) -> "Explanation":
     with spinner("loading the model and reading the text"):
         from attnflow.explaining import explain as explain_text
 
-        _quieten()
+        quieten()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             explanation = explain_text(text, model, **options)
@@ -181,13 +183,25 @@ def _compute(text: str, model: str | None, **options: Any) -> "Explanation":
     return explanation
 
 
-def _quieten() -> None:
-    """Keep transformers from drawing its own bars, which would mix with ours."""
+def check_page(path: Path | None) -> None:
+    """Refuse a place where no page can be written, before anything is computed."""
+    if path is not None:
+        from attnflow.viewer.single_file import check_target
+
+        check_target(path)
+
+
+def quieten() -> None:
+    """Keep transformers from drawing bars, and its hub from telling of each attempt.
+
+    Both would mix with ours; what cannot be loaded we say ourselves.
+    """
     try:
         logging = import_module("transformers.utils.logging")
     except ImportError:
         return  # the library will say that transformers is missing
     logging.disable_progress_bar()
+    getLogger("huggingface_hub").setLevel(ERROR)
 
 
 def _every(explanation: "Explanation", words: bool) -> range:

@@ -1,13 +1,12 @@
 """The command `explain-image`: a picture and a vision model in, patches that matter out."""
 
 import warnings
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnflow.cli.explain import Edges, Methods
+from attnflow.cli.explain import Edges, Methods, check_page, quieten
 from attnflow.cli.options import (
     Format,
     FormatOption,
@@ -91,6 +90,7 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
     Example: attnflow explain-image cat.jpg --model ./my-vit --overlay cat-patches.png
     """
     with clear_errors():
+        check_page(html)
         explanation = _compute(
             file,
             model,
@@ -112,10 +112,8 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
 def _compute(file: Path, model: str, **options: Any) -> "Explanation":
     with spinner("loading the model and reading the picture"):
         from attnflow.images import explain_image as explain_picture
-        from attnflow.models.checkpoint import import_transformers
 
-        import_transformers("loading a model")
-        import_module("transformers.utils.logging").disable_progress_bar()
+        quieten()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             explanation = explain_picture(file, model, **options)

@@ -17,8 +17,9 @@ def serve(  # noqa: PLR0913 - one argument for each option
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A folder with a model in safetensors, or a name on the hub, for the page to "
-            "offer; may be given several times. The bundled verb-number models if not given."
+            help="A model for the page to offer; may be given several times. A folder with one in "
+            "safetensors, a name on the hub, or one of attnflow's own: verb-number, "
+            "verb-number-causal, minilm-sst2, minilm-mlm. The first two of these if not given."
         ),
     ] = None,
     host: Annotated[

@@ -56,15 +56,12 @@ def import_pillow() -> Any:
         ) from error
 
 
-def encode_image(loaded: LoadedImageModel, image: Any) -> EncodedImage:
+def encode_image(loaded: LoadedImageModel, picture: Any, name: str) -> EncodedImage:
     """Turn a picture into tensors, and these back into the picture that the model saw.
 
-    image: a Pillow image, the path of a file, or an array [height, width] or [height, width,
-    channels], of bytes or of numbers from 0 to 1.
-    Raises InputError for something else, or a picture that gives no whole patches; FileError for a
-    file that cannot be read.
+    picture, name: as `open_image` gives them.
+    Raises InputError for a picture that gives no whole patches.
     """
-    name, picture = _open(image)
     one_channel = getattr(loaded.config, "num_channels", 3) == 1
     picture = picture.convert("L") if one_channel else _on_white(picture)
     given: Any = np.asarray(picture)[..., None] if one_channel else picture
@@ -91,8 +88,13 @@ def encode_image(loaded: LoadedImageModel, image: Any) -> EncodedImage:
     )
 
 
-def _open(image: Any) -> tuple[str, Any]:
-    """A name and a Pillow image, turned the way up that it is meant to be seen."""
+def open_image(image: Any) -> tuple[str, Any]:
+    """A name and a Pillow image, turned the way up that it is meant to be seen.
+
+    image: a Pillow image, the path of a file, or an array [height, width] or [height, width,
+    channels], of bytes or of numbers from 0 to 1.
+    Raises InputError for something else, FileError for a file that cannot be read.
+    """
     pillow = import_pillow()
     transpose = import_module("PIL.ImageOps").exif_transpose
     if isinstance(image, pillow.Image):

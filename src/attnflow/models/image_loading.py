@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attnflow.errors import FileError, InputError
+from attnflow.minilm.folders import find_adapter
 from attnflow.models.checkpoint import (
     Task,
     class_names,
@@ -21,6 +22,7 @@ from attnflow.models.checkpoint import (
     warn_of_missing,
 )
 from attnflow.models.loading import LoadedModel
+from attnflow.verb_number.folders import find_folder
 
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
@@ -61,6 +63,8 @@ def load_image_model(model: Any, processor: Any = None) -> LoadedImageModel:
     """
     if isinstance(model, LoadedImageModel):
         return model
+    if isinstance(model, str | Path):
+        _refuse_text_model(str(model))
     import_transformers("loading a model")
     if isinstance(model, str | Path):
         name, origin = str(model), str(model)
@@ -85,6 +89,14 @@ def load_image_model(model: Any, processor: Any = None) -> LoadedImageModel:
     if processor is None or isinstance(processor, str | Path):
         processor = load_processor(str(processor or origin))
     return LoadedImageModel(loaded, processor, task, name)
+
+
+def _refuse_text_model(name: str) -> None:
+    """Raise InputError for the models that come with attnflow, or are trained by it."""
+    if find_folder(name) is not None or find_adapter(name) is not None:
+        raise InputError(
+            f"{name} is a text model; expected a vision model. For texts, use attnflow explain."
+        )
 
 
 def _refuse_two_towers(name: str, model: Any) -> None:

@@ -55,13 +55,9 @@ def expect_type(request: "Request", expected: str) -> None:
         )
 
 
-async def read_body(request: "Request", most: int, seconds: float) -> bytes:
-    """The body, as long as it is neither too large nor too slow."""
-    too_large = RequestError(
-        f"the body is too large; expected at most {most} bytes. Send less, or start the server "
-        "with larger limits.",
-        413,
-    )
+async def read_body(request: "Request", most: int, seconds: float, sentence: str) -> bytes:
+    """The body, if it comes in time. sentence: what to say if it has more than `most` bytes."""
+    too_large = RequestError(sentence, 413)
     length = request.headers.get("content-length", "0")
     if not length.isdigit() or int(length) > most:
         raise too_large

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 MOST_EXAMPLES = 2  # to compare
+MOST_NAME = 200  # characters of the name of a file
 # All that is served as files: read once, by these names and no others.
 ASSETS = {
     "/": ("page.html", "text/html"),
@@ -126,19 +127,29 @@ class Page:
         most = (
             MOST_EXAMPLES * 12 * self._limits.text_length + 4096
         )  # a character may be \\ud83d\\ude00
-        body = await read_body(request, most, self._limits.seconds)
+        too_large = (
+            f"the text is too long; expected at most {self._limits.text_length} characters. "
+            "Shorten it, or start the server with a larger --max-text."
+        )
+        body = await read_body(request, most, self._limits.seconds, too_large)
         task = ExplainTask(self._examples(parse_json(body)))
         return respond_json({"job": self._jobs.submit(task)}, 202)
 
     async def read(self, request: "Request") -> "Response":
-        """Start reading saved attentions, which are the body as it is."""
+        """Start reading saved attentions, which are the body as it is. name: what to call them."""
         expect_type(request, BINARY)
-        body = await read_body(request, self._limits.upload_bytes, self._limits.seconds)
+        most = self._limits.upload_bytes
+        too_large = (
+            f"the file is too large: at most {most / 1e6:g} MB. Open a smaller one, or start the "
+            "server with a larger --max-upload."
+        )
+        body = await read_body(request, most, self._limits.seconds, too_large)
+        name = request.query_params.get("name", "")[:MOST_NAME] or "saved attentions"
         with tempfile.NamedTemporaryFile(suffix=".safetensors", delete=False) as file:
             file.write(body)
         path = Path(file.name)
         try:
-            task = ReadTask(str(path), "saved attentions")
+            task = ReadTask(str(path), name)
             job = self._jobs.submit(task, after=lambda: path.unlink(missing_ok=True))
         except BaseException:
             path.unlink(missing_ok=True)

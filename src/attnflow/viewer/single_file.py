@@ -42,13 +42,14 @@ def to_html(
     The file is there whole or not at all. Returns its path.
     Raises FileError if it cannot be written.
     """
+    target = Path(path)
+    check_target(target)
     payload = make_payload(explanations, title=title)
     too_much = _bytes_of_heads(payload.examples) > HEADS_LIMIT
     if not keep_heads or (keep_heads == "auto" and too_much):
         without = tuple(replace(one, heads=None) for one in payload.examples)
         payload = replace(payload, examples=without)
     payload.compute(progress)
-    target = Path(path)
     write_whole(target, build_page(payload))
     return target
 
@@ -62,16 +63,25 @@ def _bytes_of_heads(explanations: Sequence[Explanation]) -> int:
     )
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all.
-
-    Raises FileError if the folder does not exist or the file cannot be written.
-    """
+def check_target(path: Path) -> None:
+    """Raise FileError, before anything is computed, if no file can be at this path."""
+    if path.is_dir():
+        raise FileError(
+            f"{path} is a folder; expected the name of a file. Name a file in it, such as "
+            f"{path / 'page.html'}."
+        )
     if not path.parent.is_dir():
         raise FileError(
             f"cannot write {path}: there is no folder {path.parent}; expected an existing one. "
             "Create it first."
         )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all.
+
+    Raises FileError if the file cannot be written.
+    """
     temporary = None
     try:
         with NamedTemporaryFile(
@@ -85,7 +95,8 @@ def write_whole(path: Path, text: str) -> None:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
         raise FileError(
-            f"cannot write {path}: {error}; expected a file that can be written. Choose another."
+            f"cannot write {path}: {error.strerror or error}; expected a file that can be written. "
+            "Choose another."
         ) from error
 
 

@@ -12,18 +12,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from logging import ERROR, getLogger
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from attnflow.errors import AttnflowError, InputError
 from attnflow.graph import AttentionGraph
+from attnflow.verb_number.folders import find_folder
 from attnflow.viewer.limits import Limits
 
 # What is being done, how much of it is done, and how much there is; (0, 0) if nobody knows.
 Report: TypeAlias = Callable[[str, int, int], None]
 
-EXAMPLE = "the author of the books on the old table"
+EXAMPLE = "the film is short , and the acting is a joy to watch ."
+AGREEMENT_EXAMPLE = "the author of the books on the old table"  # for what predicts a verb's number
 MASKED_EXAMPLE = "the author of the books {} on the old table"
 
 
@@ -118,7 +121,7 @@ def work(connection: Connection, names: Sequence[str], limits: Limits) -> None:
         loaded = _attempt(connection, lambda: _load(names, report))
         if loaded is None:
             return
-        connection.send(("ready", [_describe(model) for model in loaded]))
+        connection.send(("ready", [describe(model) for model in loaded]))
         while True:
             task: Task = connection.recv()
             done = _attempt(connection, partial(task.run, loaded, limits, report))
@@ -151,6 +154,7 @@ def _load(names: Sequence[str], report: Report) -> list[Any]:
     report("loading the models", 0, len(names))
     with suppress(ImportError):  # loading says what is missing
         import_module("transformers.utils.logging").disable_progress_bar()
+    getLogger("huggingface_hub").setLevel(ERROR)  # we say ourselves what cannot be found
     loaded = []
     for i, name in enumerate(names):
         report(f"loading {os.path.basename(name) or name}", i, len(names))  # noqa: PTH119
@@ -158,23 +162,39 @@ def _load(names: Sequence[str], report: Report) -> list[Any]:
     return loaded
 
 
-def _describe(loaded: Any) -> ModelInfo:
+def describe(loaded: Any) -> ModelInfo:
+    """What the page says of a model."""
     label = Path(loaded.name).resolve().name if Path(loaded.name).exists() else loaded.name
     mask = getattr(loaded.tokenizer, "mask_token", None)
     masked = loaded.task == "masked_lm" and mask
-    example = MASKED_EXAMPLE.format(mask) if masked else EXAMPLE
+    example = EXAMPLE if find_folder(loaded.name) is None else AGREEMENT_EXAMPLE
+    if masked:
+        example = MASKED_EXAMPLE.format(mask)
     return ModelInfo(label, loaded.task, loaded.max_length, example)
 
 
 def _check_length(loaded: Any, text: str, limits: Limits) -> None:
     from attnflow.models.encoding import encode_text
 
-    n = len(encode_text(loaded, text).tokens)
+    try:
+        n = len(encode_text(loaded, text).tokens)
+    except InputError as error:
+        raise InputError(_for_the_page(str(error))) from None
     if n > limits.tokens:
         raise InputError(
             f"the text has {n} tokens; expected at most {limits.tokens}. Shorten it, or start the "
             "server with a larger --max-tokens."
         )
+
+
+def _for_the_page(sentence: str) -> str:
+    """A refusal without what only the library can do.
+
+    >>> _for_the_page("it is long. Shorten the text, split it, or cut it with truncate='cut'.")
+    'it is long. Shorten the text.'
+    """
+    said, found, _ = sentence.partition("Shorten the text, ")
+    return f"{said}Shorten the text." if found else sentence
 
 
 def _payload(explanations: Sequence[Any], title: str | None, report: Report) -> Any:

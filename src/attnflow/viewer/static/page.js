@@ -18,6 +18,7 @@ const TASKS = {
 
 let viewer = null; // what is shown
 let shared = null; // what a link to it says: texts and models; null for an opened file
+let mostUpload = Infinity; // bytes of a file
 let turn = 0; // counts requests, so that only the last one is shown
 
 const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
@@ -142,8 +143,11 @@ function toggleComparison(shown) {
 }
 
 function openFile(file) {
+  if (file.size > mostUpload) {
+    return say(`The file is too large: at most ${mostUpload / 1e6} MB.`, true);
+  }
   const send = () =>
-    ask("/api/attentions", {
+    ask(`/api/attentions?${new URLSearchParams({ name: file.name })}`, {
       method: "POST",
       headers: { "content-type": "application/octet-stream" },
       body: file,
@@ -168,7 +172,7 @@ function readLink() {
 }
 
 async function copyLink() {
-  if (!shared) return say("A file that was opened has no link; its text has.", true);
+  if (!shared) return say("A file that you opened has no link; only texts do.", true);
   history.replaceState(null, "", address(viewer.getState()));
   try {
     await navigator.clipboard.writeText(location.href);
@@ -185,7 +189,7 @@ async function start() {
       select.add(new Option(`${one.label}: ${TASKS[one.task] ?? one.task}`, String(i))),
     );
   }
-  text.maxLength = text2.maxLength = limits.text_length;
+  mostUpload = limits.upload;
   text.value = models[0].example;
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -201,6 +205,7 @@ async function start() {
   }
   compare.addEventListener("click", () => {
     if (!text2.value) text2.value = text.value;
+    if (second.hidden) model2.value = model.value;
     toggleComparison(second.hidden);
     if (!second.hidden) text2.focus();
   });

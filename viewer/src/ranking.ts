@@ -81,10 +81,8 @@ export class Ranking {
 /** Flow has an upper limit, what leaves the position at all; tokens at it are not told apart. */
 function tieOf({ row, columns, state, layer }: Reading, most: number): string {
   if (!row || state.method !== "flow") return "";
-  if (state.words && most > 1.001) {
-    return "The flow of a word is the sum of its tokens' flows, so it can be more than 1.";
-  }
-  if (layer < 2) return "";
+  const summed = state.words && most > 1.001; // flows of words have no such limit
+  if (layer < 2 || summed) return "";
   const count = columns.filter((item) => row[item] >= most * (1 - SAME)).length;
   if (count < 3 || 3 * count < columns.length) return "";
   return (

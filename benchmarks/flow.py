@@ -29,13 +29,17 @@ from benchmarks.flow_report import write_report
 
 Floats = NDArray[np.float64]
 RESULTS = Path(__file__).parent / "results" / "flow.json"
+LEAST = 0.2  # seconds
 
 
 def median_seconds(job: Callable[[], Any], repeats: int) -> float:
-    """The median time of a job, after one run that is not counted."""
+    """The median time of a job, after one run that is not counted.
+
+    Short jobs are repeated for LEAST seconds, so that a busy moment of the machine is a part only.
+    """
     job()
-    times = []
-    for _ in range(repeats):
+    times: list[float] = []
+    while len(times) < repeats or sum(times) < LEAST:
         start = time.perf_counter()
         job()
         times.append(time.perf_counter() - start)
@@ -43,35 +47,43 @@ def median_seconds(job: Callable[[], Any], repeats: int) -> float:
 
 
 def compare_at(capacities: Floats, size: int, repeats: int, name: str) -> dict[str, Any]:
-    """One position to all tokens at the top layer: every solver, several positions."""
+    """One position to all tokens at the top layer: every solver, several positions.
+
+    All solvers take their turn at a position before the next one, so that a slow minute of the
+    machine falls on all of them; ratios are medians over positions.
+    """
     depth, n, _ = capacities.shape
     positions = [0, n // 4, n // 2, 3 * n // 4, n - 1]
-    row: dict[str, Any] = {"graph": name, "tokens": n, "layers": depth, "solvers": {}}
     solvers = {"attnflow": peers.attnflow, **peers.GENERAL}
-    reference = {p: peers.or_tools(capacities, depth, p, range(n)) for p in positions}
-    for solver, job in solvers.items():
-        if size > peers.LARGEST.get(solver, size):
-            continue
-        count = peers.TOKENS.get(solver, {}).get(size) or n
-        tokens = [int(t) for t in np.linspace(0, n - 1, count)]
-        ours = solver == "attnflow"
-        per_pair, worst = [], 0.0
-        for p in positions if ours or solver == "OR-tools" else positions[:2]:
+    solvers = {k: v for k, v in solvers.items() if size <= peers.LARGEST.get(k, size)}
+    times: dict[str, list[float]] = {solver: [] for solver in solvers}
+    worst = dict.fromkeys(solvers, 0.0)
+    for i, p in enumerate(positions):
+        reference = peers.or_tools(capacities, depth, p, range(n))
+        for solver, job in solvers.items():
+            quick = solver in ("attnflow", "OR-tools")
+            if i > 1 and not quick:
+                continue
+            count = peers.TOKENS.get(solver, {}).get(size) or n
+            tokens = [int(t) for t in np.linspace(0, n - 1, count)]
             seconds = median_seconds(
-                partial(job, capacities, depth, p, tokens),
-                repeats * 5 if ours else (repeats if solver == "OR-tools" else 1),
+                partial(job, capacities, depth, p, tokens), repeats if quick else 1
             )
-            per_pair.append(seconds / len(tokens))
-            values = job(capacities, depth, p, tokens)
-            worst = max(worst, float(np.abs(values - reference[p][tokens]).max()))
-        row["solvers"][solver] = {
-            "microseconds_per_pair": statistics.median(per_pair) * 1e6,
-            "by_position": [t * 1e6 for t in per_pair],
-            "largest_difference": worst,
+            times[solver].append(seconds / len(tokens) * 1e6)
+            difference = np.abs(job(capacities, depth, p, tokens) - reference[tokens])
+            worst[solver] = max(worst[solver], float(difference.max()))
+    row: dict[str, Any] = {"graph": name, "tokens": n, "layers": depth}
+    row["solvers"] = {
+        solver: {
+            "microseconds_per_pair": statistics.median(found),
+            "by_position": found,
+            "largest_difference": worst[solver],
+            "times_slower": statistics.median(
+                theirs / ours for theirs, ours in zip(found, times["attnflow"], strict=False)
+            ),
         }
-    base = row["solvers"]["attnflow"]
-    for entry in row["solvers"].values():
-        entry["times_slower"] = entry["microseconds_per_pair"] / base["microseconds_per_pair"]
+        for solver, found in times.items()
+    }
     print_row(row)
     return row
 

@@ -171,24 +171,28 @@ class Jobs:
 def measure_runs(model: str, texts: list[str], options: argparse.Namespace) -> dict[str, Any]:
     """Whole runs, from texts to Parquet, on all processors: examples a second, bytes.
 
-    The clock starts when the first batch is done, since until then the model is loaded.
+    The median of three runs, of which the clock starts when the first batch is done, since until
+    then the model is loaded.
     """
     rows = {}
     for methods in (("rollout",), ("rollout", "flow")):
-        seen: list[Progress] = []
-        with tempfile.TemporaryDirectory() as folder:
-            summary = run(
-                texts,
-                Path(folder) / "out",
-                model=model,
-                methods=methods,
-                truncate="cut",
-                device=options.device,
-                progress=seen.append,
-            )
-        first, last = seen[0], seen[-1]
+        rates = []
+        for _ in range(3):
+            seen: list[Progress] = []
+            with tempfile.TemporaryDirectory() as folder:
+                summary = run(
+                    texts,
+                    Path(folder) / "out",
+                    model=model,
+                    methods=methods,
+                    truncate="cut",
+                    device=options.device,
+                    progress=seen.append,
+                )
+            first, last = seen[0], seen[-1]
+            rates.append((last.done - first.done) / (last.seconds - first.seconds))
         rows["+".join(methods)] = {
-            "examples_per_second": (last.done - first.done) / (last.seconds - first.seconds),
+            "examples_per_second": statistics.median(rates),
             "bytes_per_example": summary.bytes / summary.rows,
         }
     return rows

@@ -78,14 +78,19 @@ def compare_at(capacities: Floats, size: int, repeats: int, name: str) -> dict[s
             "microseconds_per_pair": statistics.median(found),
             "by_position": found,
             "largest_difference": worst[solver],
-            "times_slower": statistics.median(
-                theirs / ours for theirs, ours in zip(found, times["attnflow"], strict=False)
-            ),
+            "times_slower": times_slower(found, times["attnflow"]),
         }
         for solver, found in times.items()
     }
     print_row(row)
     return row
+
+
+def times_slower(theirs: list[float], ours: list[float]) -> float:
+    """How many times as long: the median over positions, where all were measured."""
+    if len(theirs) < len(ours):
+        return statistics.median(theirs) / statistics.median(ours)
+    return statistics.median(their / our for their, our in zip(theirs, ours, strict=True))
 
 
 def print_row(row: dict[str, Any]) -> None:

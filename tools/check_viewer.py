@@ -48,6 +48,7 @@ def install_packages() -> str | None:
             ["ci", "--no-audit", "--no-fund", "--ignore-scripts"],
             return_completed_process=True,
             cwd=SOURCES,
+            env={**os.environ, "NODE_USE_SYSTEM_CA": "1"},  # certificates that the machine trusts
             capture_output=True,
             text=True,
         ),

@@ -160,7 +160,9 @@ def remarks(result: dict[str, Any]) -> list[str]:
             f"examples, {large / 1e6:.0f} MB for 10,000."
         )
     if "ray" in result:
-        lines.append(f"On Ray, two workers are {result['ray']['ratio']:.2f} times as fast as one.")
+        ratio = result["ray"]["ratio"]
+        rough = " More than 2 is noise of the machine, not a gain." if ratio > 2 else ""
+        lines.append(f"On Ray, two workers are {ratio:.2f} times as fast as one.{rough}")
     for row in result.get("authors_way", []):
         lines.append(
             f"Flow of {row['sentences']} sentences with {row['model'].split(' (')[0]} takes "

@@ -42,6 +42,7 @@ def address(browser):  # noqa: ARG001 - no server without a browser
 def watched(browser, address):
     made = Watched(browser, network=True)
     made.page.goto(address)
+    made.page.locator("#open:enabled").wait_for()  # files can be set before the page listens
     yield made
     assert all(url.startswith((address, "data:", "blob:")) for url in made.requests)
     made.close()

@@ -59,7 +59,7 @@ class Watched:
         if not network:
             self.context.route(lambda url: not url.startswith("file:"), lambda route: route.abort())
         self.page = self.context.new_page()
-        self.page.set_default_timeout(15_000)
+        self.page.set_default_timeout(60_000)
         self.page.on("console", self._heard)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
@@ -96,7 +96,7 @@ class Watched:
             )
         )
 
-    def wait_for(self, check: Callable[[], None], seconds: float = 10.0) -> None:
+    def wait_for(self, check: Callable[[], None], seconds: float = 60.0) -> None:
         """Wait until a check holds; afterwards its own failure is raised."""
         for _ in range(int(seconds / 0.05)):
             try:

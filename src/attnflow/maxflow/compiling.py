@@ -32,7 +32,7 @@ def inlined(function: Function) -> Function:
 
 def uncompiled(function: Function) -> Function:
     """The Python function that one of the above was compiled from."""
-    plain: Function = function.py_func  # type: ignore[attr-defined]
+    plain: Function = getattr(function, "py_func", function)
     return plain
 
 

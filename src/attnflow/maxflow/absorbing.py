@@ -74,23 +74,24 @@ def drop_into_chain(amount: float, level: int, u: int, t: int, net: Any, ws: Any
         return drop_with_care(amount, level, u, t, net, ws)
     base = u * net.depth
     target = t * net.depth
-    left = amount
+    most = wanted if wanted < amount else amount
+    above = 0.0
     for x in range(level - 1, 0, -1):  # the innermost loop of all, so without branches
-        give = ws.drops[U(base + x)]
-        give = left if left < give else give
-        give = wanted if wanted < give else give
-        ws.drops[U(base + x)] -= give
+        here = ws.drops[U(base + x)]
+        give = most - above
+        give = give if give > 0.0 else 0.0
+        give = here if here < give else give
+        ws.drops[U(base + x)] = here - give
         ws.used[U(base + x)] -= give
         ws.used[U(target + x - 1)] += give
-        left -= give
-        wanted -= give
-    given = amount - left
+        above += here
+    given = above if above < most else most
     ws.used[U(base + level - 1)] += given
     ws.used[U(target)] -= given
     ws.slack[U(u)] -= given
     ws.slack[U(t)] -= given
-    ws.need[U(t)] = wanted
-    return left
+    ws.need[U(t)] = wanted - given
+    return amount - given
 
 
 @inlined

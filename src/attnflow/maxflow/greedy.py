@@ -105,11 +105,9 @@ def serve_last(amount: float, u: int, t: int, log: int, net: Any, ws: Any) -> tu
 
 @inlined
 def give_up(level: int, u: int, net: Any, ws: Any) -> None:
-    """Remember that (level, u), and its chain below, cannot place any more."""
-    drop(ws.alive, level * net.n_words, u)
+    """Remember that (level, u) cannot place any more, unless its chain may have held it up."""
     if ws.slack[U(u)] > NOTHING:
-        for m in range(2, level):
-            drop(ws.alive, m * net.n_words, u)
+        drop(ws.alive, level * net.n_words, u)
 
 
 @inlined
@@ -146,6 +144,7 @@ def next_child(
             left -= room - rest
             short -= room - rest
             if rest > NOTHING:
+                give_up(2, u, net, ws)
                 hop = 3
         else:
             child = next_arc(u, t, hop - 1, net, ws)
@@ -153,6 +152,7 @@ def next_child(
                 edge = ((hop - 1) * net.n + u) * net.n + child
                 unused = net.capacity[U(edge)] - ws.taken[U(u * net.depth + hop - 1)]
                 return child, min(room, unused), hop, left, short, log
+            give_up(hop, u, net, ws)
             hop += 1
     return -1, 0.0, hop, left, short, log
 
@@ -252,7 +252,7 @@ def greedy_flow(level: int, s: int, t: int, net: Any, ws: Any) -> tuple[float, i
                 level, u, hop, left = hop - 1, child, 2, rest
         elif short > NOTHING:
             if left > NOTHING:
-                give_up(level, u, net, ws)
+                drop(ws.alive, level * net.n_words, u)
             child = u
             gave = ws.amounts[2 * d + 1] - left
             d -= 1

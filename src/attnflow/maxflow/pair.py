@@ -109,6 +109,7 @@ def solve_rows(
             if stop[0] != 0:
                 return
             if known[r, k]:
+                proofs[r, k] = SETTLED_BELOW
                 continue
             value, cut, proof = solve_pair(level, s, sinks[k], tolerance, net, ws)
             lower[r, k] = value

@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from attnflow.errors import InputError
 from attnflow.maxflow.compiling import announce_compilation
 from attnflow.maxflow.network import (
-    CERTIFIED,
     Network,
     Scratch,
     build_network,
     build_scratch,
     forget_residual,
 )
-from attnflow.maxflow.pair import PROOFS, SETTLED_BELOW, SOLVED_AGAIN, UNPROVED, solve_rows
+from attnflow.maxflow.pair import PROOFS, SOLVED_AGAIN, UNPROVED, solve_rows
+from attnflow.maxflow.settling import settled_from_below
 from attnflow.maxflow.single import solve_in_whole_numbers
 
 Floats = NDArray[np.float64]
@@ -87,7 +87,7 @@ def max_flows(
     targets = np.arange(n) if sinks is None else np.asarray(sinks, np.int64)
     shape = (levels.size, origins.size, targets.size)
     lower, upper = np.empty(shape), np.empty(shape)
-    proofs = np.full(shape, SETTLED_BELOW)
+    proofs = np.empty(shape, np.int64)
     known = np.zeros(shape, bool)
     workers = count_threads(threads, proofs.size)
     run = _Run(network, origins, targets, tolerance / factor, workers, progress, proofs.size)
@@ -128,34 +128,6 @@ def _solve_again(
         proofs[i, j, k] = SOLVED_AGAIN
 
 
-def settled_from_below(
-    network: Network,
-    level: int,
-    sinks: NDArray[np.int64],
-    below: Floats,
-    lower: Floats,
-    upper: Floats,
-) -> NDArray[np.bool_]:
-    """Fill in the values at `level` that those of the level below prove, and say which.
-
-    below: [positions, sinks], the flows from all positions one level lower. Flows are convex:
-    shares of the flows of several positions add up to a flow. So if a source has enough edges,
-    by capacity, to positions that each fill the sink, it fills the sink as well; and if each
-    position it sends to passes on all that the source has, the source is emptied.
-    """
-    n, depth = network.n, network.depth
-    edges = network.capacity.reshape(depth, n, n)[level - 1]
-    into = network.column.reshape(n, n, depth)[sinks, :, 0].sum(axis=1)
-    out = edges.sum(axis=1)
-    fills = edges @ (below >= into - CERTIFIED / 4).astype(np.float64) >= into
-    leaks = edges @ (below < out.max() - CERTIFIED / 4).astype(np.float64) > 0
-    ends = np.minimum(into[None, :], out[:, None])
-    sink_smaller = into[None, :] <= out[:, None]
-    known: NDArray[np.bool_] = np.where(sink_smaller, fills, ~leaks)
-    lower[known] = upper[known] = ends[known]
-    return known
-
-
 def count_threads(threads: int | None, pairs: int) -> int:
     """How many threads to use for so many pairs."""
     if threads is not None and threads < 1:
@@ -169,17 +141,17 @@ def count_threads(threads: int | None, pairs: int) -> int:
 def take_scratch(n: int, depth: int) -> Scratch:
     """A thread's memory for networks of this size: that of an earlier job, or fresh."""
     with _keeping:
-        sizes = [size for size, _ in _kept]
-        if (n, depth) not in sizes:
-            return build_scratch(n, depth)
-        _, scratch = _kept.pop(sizes.index((n, depth)))
-    forget_residual(scratch, n, depth)
-    return scratch
+        for i, (size, scratch) in enumerate(_kept):
+            if size == (n, depth):
+                del _kept[i]
+                forget_residual(scratch, n, depth)
+                return scratch
+    return build_scratch(n, depth)
 
 
 def keep_scratch(n: int, depth: int, scratch: Scratch) -> None:
     """Keep a thread's memory for a later job, unless it is much or there is much already."""
-    if sum(part.nbytes for part in scratch) <= KEPT_BYTES:
+    if scratch.reals.nbytes + scratch.wholes.nbytes + scratch.words.nbytes <= KEPT_BYTES:
         with _keeping:
             _kept.append(((n, depth), scratch))
             del _kept[:-KEPT]

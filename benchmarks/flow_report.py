@@ -106,24 +106,32 @@ def profile_section() -> str:
     result = json.loads(PROFILE.read_text(encoding="utf-8"))
     rows = "\n".join(
         f"| {row['tokens']} | {row['layer']} | {row['greedy']:.1f} | {row['guessing']:.1f} | "
-        f"{row['searching']:.1f} | {row['pushes']:.0f} | {row['edges_of_one_flow']:.0f} | "
-        f"{row['searched_share']:.0%} |"
+        f"{row['searching']:.1f} | {row['again']:.1f} | {row['writing']:.1f} | "
+        f"{row['pushes']:.0f} | {row['edges_of_one_flow']:.0f} | {row['searched_share']:.0%} |"
         for row in result["rows"]
     )
     return f"""## Where the time goes
 
 From `python -m benchmarks.flow_profile`: microseconds a pair, means over five positions.
 
-| tokens | layer | greedy flow | guessing the cut | searching | pushes | edges of one flow | pairs searched |
-| --- | --- | --- | --- | --- | --- | --- | --- |
+| tokens | layer | greedy flow | guessing the cut | searching | all, pair known | writing it down | pushes | edges of one flow | pairs searched |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 {rows}
 
-A maximum flow through real attention is made of crumbs: the last two columns but one count the
-pushes over hopping edges in the greedy flow, and the edges that one maximum flow uses. At 64 tokens
-and more, time over pushes comes to some 20 to 25 nanoseconds; why a push takes that long has not
-been measured, nor has it been shown that flows of fewer edges do not exist. At 16 tokens the call
-itself weighs in: it takes {result["call_overhead"]:.0f} microseconds besides solving. At the middle
-layers searching costs as much as half of the greedy flow or more, because there most pairs need it.
+The first three columns add up to what a pair takes. Two others say what stands in the way of less:
+
+- *All, pair known*: the same work when each pair is solved ten times in a row. The processor then
+  foresees most branches; the rest of the time is what wrong guesses cost it.
+- *Writing it down*: only entering a flow that was found before, edge by edge, into a residual graph.
+  A maximum flow through real attention is made of crumbs, and so this is a floor for any solver that
+  produces the flow itself: no such solver saves more than the rest.
+
+What lies between is choosing where crumbs go: some 20 nanoseconds for each of the pushes over
+hopping edges that the next column counts. Neither other machine code (vector instructions on or
+off, other orders of the same arithmetic) nor fewer, larger pushes made it measurably less. It has
+not been shown that flows of fewer edges do not exist. At 16 tokens the call itself weighs in: it
+takes {result["call_overhead"]:.0f} microseconds besides solving. At the middle layers most pairs need
+a search, and that is what keeps jobs over all layers from gaining as much as the last layer alone.
 
 """
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnflow.errors import InputError, ShapeError
-from attnflow.maxflow import max_flows
+from attnflow.maxflow import max_flow, max_flows
 from attnflow.maxflow.solve import count_threads
 from tests.maxflow.networks import KINDS, attention, causal, flow_by_networkx, flows_by_ortools
 from tests.refusal import refusal
@@ -123,6 +123,37 @@ def test_permuting_positions_permutes_flows(seed, depth, n):
     order = np.random.default_rng(seed).permutation(n)
     permuted = max_flows(capacities[:, order][:, :, order]).values
     assert permuted == pytest.approx(max_flows(capacities).values[:, order][:, :, order], abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [5, 63, 64, 65, 130])
+def test_causal_flows_are_those_of_the_same_graph_in_another_order(n):
+    capacities = causal(4, n, seed=n)
+    capacities[2, n // 2, n // 2] = np.inf
+    order = np.random.default_rng(n).permutation(n)  # what comes later cannot be told any more
+    layers, sources = [3, 4], [0, n // 2, n - 1]
+    found = max_flows(capacities, layers=layers, sources=sources).values
+    shuffled = max_flows(
+        capacities[:, order][:, :, order],
+        layers=layers,
+        sources=np.argsort(order)[sources].tolist(),
+    )
+    assert found[:, :, order] == pytest.approx(shuffled.values, abs=1e-12)
+    assert not found[:, 0, 1:].any()
+
+
+def test_the_minimum_cut_of_a_causal_graph_is_full_and_parts_its_ends():
+    capacities = causal(5, 12, seed=1)
+    for source, sink in ((9, 4), (11, 0), (3, 3), (2, 7)):
+        pair = max_flow(capacities, layer=5, source=source, sink=sink)
+        across = [
+            (capacities[x, u, q], pair.edges[x, u, q])
+            for x in range(5)
+            for u in np.flatnonzero(pair.source_side[x + 1])
+            for q in np.flatnonzero(~pair.source_side[x])
+            if x or q == sink
+        ]
+        assert sum(capacity for capacity, _ in across) == pytest.approx(pair.value, abs=1e-12)
+        assert all(flow == pytest.approx(capacity, abs=1e-12) for capacity, flow in across)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 9))

@@ -37,12 +37,16 @@ def first_member(word: Any, w: int) -> Any:
 
 
 @kernel
-def fill(words: Any, start: int, n_words: int, n_members: int) -> None:
-    """Make the set stored at `start` hold the members 0 … n_members - 1."""
+def fill(words: Any, start: int, n_words: int, first: int, end: int) -> None:
+    """Make the set stored at `start` hold the members first … end - 1."""
     for w in range(n_words):
-        words[start + w] = ALL
-    if n_members & 63:
-        words[start + n_words - 1] = (ONE << np.uint64(n_members & 63)) - ONE
+        skipped, wanted = first - (w << 6), end - (w << 6)
+        word = ALL if skipped < 64 and wanted > 0 else ~ALL
+        if skipped > 0:
+            word &= ALL << np.uint64(skipped & 63)
+        if wanted < 64:
+            word &= (ONE << np.uint64(wanted & 63)) - ONE
+        words[start + w] = word
 
 
 @kernel

@@ -15,7 +15,7 @@ import numpy as np
 
 from attnflow.maxflow.bits import ONE, add, first_member, holds
 from attnflow.maxflow.compiling import kernel
-from attnflow.maxflow.network import NOTHING
+from attnflow.maxflow.network import NOTHING, span
 
 U = np.uint64
 
@@ -27,30 +27,32 @@ def guessed_cut(level: int, s: int, t: int, value: float, net: Any, ws: Any) -> 
     Infinity when so many positions gave up that a search is the better way.
     """
     n, words = net.n, net.n_words
+    first, end = span(s, t, net)
     for m in range(2, level):
         for w in range(words):
             ws.unseen[U(m * words + w)] = U(0)  # here: the source's side
-    first = ((level - 1) * n + s) * n
+    row = ((level - 1) * n + s) * n
     cut = 0.0
-    for u in range(n):  # below the source: exactly those whose edge is not used up
-        if net.capacity[U(first + u)] - ws.sent[U(u)] > NOTHING:
+    for u in range(first, end):  # below the source: exactly those whose edge is not used up
+        if net.capacity[U(row + u)] - ws.sent[U(u)] > NOTHING:
             add(ws.unseen, (level - 1) * words, u)
         else:
-            cut += net.capacity[U(first + u)]
+            cut += net.capacity[U(row + u)]
     for m in range(level - 2, 1, -1):
-        if not keep_reachable(m, t, net, ws):
+        if not keep_reachable(m, t, first, end, net, ws):
             return np.inf
     for m in range(level - 1, 2, -1):
-        for u in range(n):
+        for u in range(first, end):
             if holds(ws.unseen, m * words, u):
-                cut += capacity_across(((m - 1) * n + u) * n, (m - 1) * words, net, ws)
+                row = ((m - 1) * n + u) * n
+                cut += capacity_across(row, (m - 1) * words, first, end, net, ws)
         if cut > value + 1.0:
             return np.inf
-    return cut + last_levels(t, net, ws)
+    return cut + last_levels(t, first, end, net, ws)
 
 
 @kernel
-def keep_reachable(m: int, t: int, net: Any, ws: Any) -> bool:
+def keep_reachable(m: int, t: int, first: int, end: int, net: Any, ws: Any) -> bool:
     """Of the given-up positions of level m, put those on the source's side that belong there.
 
     A position belongs there if more comes in from that side than goes out to the other.
@@ -58,7 +60,7 @@ def keep_reachable(m: int, t: int, net: Any, ws: Any) -> bool:
     """
     n, words = net.n, net.n_words
     weighed = 0
-    for u in range(n):
+    for u in range(first, end):
         if holds(ws.alive, m * words, u):
             continue
         weighed += 1
@@ -66,7 +68,7 @@ def keep_reachable(m: int, t: int, net: Any, ws: Any) -> bool:
             return False
         row = ((m - 1) * n + u) * n
         leaving = 0.0
-        for q in range(n):
+        for q in range(first, end):
             if m == 2:
                 into_sink = net.column[U((t * n + q) * net.depth)]
                 leaving += min(net.capacity[U(row + q)], into_sink)
@@ -84,27 +86,27 @@ def keep_reachable(m: int, t: int, net: Any, ws: Any) -> bool:
 
 
 @kernel
-def capacity_across(row: int, below: int, net: Any, ws: Any) -> float:
+def capacity_across(row: int, below: int, first: int, end: int, net: Any, ws: Any) -> float:
     """What one position can send to the sink's side of the level below."""
     total = 0.0
-    for q in range(net.n):
+    for q in range(first, end):
         if not holds(ws.unseen, below, q):
             total += net.capacity[U(row + q)]
     return total
 
 
 @kernel
-def last_levels(t: int, net: Any, ws: Any) -> float:
+def last_levels(t: int, first: int, end: int, net: Any, ws: Any) -> float:
     """The cheapest cut below level 2: each level-1 position goes to the side that costs less."""
     n = net.n
-    for q in range(n):
+    for q in range(first, end):
         ws.taken[U(q)] = 0.0
-    for u in range(n):
+    for u in range(first, end):
         if holds(ws.unseen, 2 * net.n_words, u):
             row = (n + u) * n
-            for q in range(n):
+            for q in range(first, end):
                 ws.taken[U(q)] += net.capacity[U(row + q)]
     cut = 0.0
-    for q in range(n):
+    for q in range(first, end):
         cut += min(ws.taken[U(q)], net.column[U((t * n + q) * net.depth)])
     return cut

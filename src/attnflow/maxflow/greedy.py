@@ -20,7 +20,7 @@ import numpy as np
 from attnflow.maxflow.absorbing import absorb, through_chain, use_chain
 from attnflow.maxflow.bits import ONE, drop, fill, first_member, pack
 from attnflow.maxflow.compiling import inlined, kernel
-from attnflow.maxflow.network import NOTHING
+from attnflow.maxflow.network import NOTHING, span
 
 U = np.uint64  # unsigned indices spare Numba the test for negative ones
 
@@ -190,17 +190,20 @@ def sort_edges(level: int, s: int, net: Any, ws: Any) -> None:
 
 
 @inlined
-def prepare(level: int, t: int, net: Any, ws: Any) -> float:
-    """Reset the workspace for a source at `level` and sink t; returns the sink's capacity."""
+def prepare(level: int, t: int, first: int, end: int, net: Any, ws: Any) -> float:
+    """Reset the workspace for a source at `level` and sink t; returns the sink's capacity.
+
+    Only for positions first … end - 1, which are all that are looked at.
+    """
     n, depth = net.n, net.depth
     start = t * n * depth
-    for e in range(n * depth):
+    for e in range(first * depth, end * depth):
         ws.drops[e] = net.column[start + e]
         ws.used[e] = 0.0
         ws.cursor[e] = 0
         ws.taken[e] = 0.0
     total = 0.0
-    for u in range(n):
+    for u in range(first, end):
         ws.need[u] = ws.drops[u * depth]
         total += ws.need[u]
         ws.slack[u] = net.slack[level * n + u]
@@ -208,7 +211,7 @@ def prepare(level: int, t: int, net: Any, ws: Any) -> float:
     for x in range(depth):
         ws.drops[t * depth + x] = 0.0  # the sink's own chain is a chain, not a drop
     for m in range(1, level):
-        fill(ws.alive, m * net.n_words, net.n_words, n)
+        fill(ws.alive, m * net.n_words, net.n_words, first, end)
     return total
 
 
@@ -221,18 +224,21 @@ def greedy_flow(level: int, s: int, t: int, net: Any, ws: Any) -> tuple[float, i
     Depth first with an explicit stack: d is the depth, 0 being the source. ws.frames holds level,
     position and hop of the nodes above, ws.amounts what they have left and what they were given.
     """
-    first = ((level - 1) * net.n + s) * net.n
-    total = prepare(level, t, net, ws)
+    row = ((level - 1) * net.n + s) * net.n
+    first, end = span(s, t, net)
+    total = prepare(level, t, first, end, net, ws)
     short = total - NOTHING * net.n  # rounding may leave this much of the last few needs
     u, hop, d, k, log = s, level, 0, 0, 0
     left = 0.0
     while True:
         if d == 0:
-            if k == net.n or net.capacity[U(first + ws.order[U(k)])] <= NOTHING:
+            if k == net.n or net.capacity[U(row + ws.order[U(k)])] <= NOTHING:
                 break
             child = ws.order[U(k)]
-            offer = net.capacity[U(first + child)]
+            offer = net.capacity[U(row + child)]
             k += 1
+            if child < first:
+                continue
         else:
             child, offer, hop, left, short, log = next_child(
                 level, u, t, hop, left, short, log, net, ws
@@ -265,8 +271,8 @@ def greedy_flow(level: int, s: int, t: int, net: Any, ws: Any) -> tuple[float, i
             return total, SINK_FULL, log
     offered = 0.0
     delivered = 0.0
-    for q in range(net.n):
-        offered += net.capacity[U(first + q)]
+    for q in range(first, end):
+        offered += net.capacity[U(row + q)]
         delivered += ws.sent[U(q)]
     if offered - delivered <= NOTHING * net.n:
         return offered, SOURCE_EMPTY, log

@@ -34,6 +34,7 @@ class Network(NamedTuple):
     n: int
     depth: int
     n_words: int
+    causal: bool  # no edge leads to a later position
     capacity: NDArray[np.float64]  # [depth, n, n] flat: from (x + 1, u) to (x, q)
     column: NDArray[np.float64]  # [n, n, depth] flat: [t, u, x] is capacity[x, u, t]
     chain: NDArray[np.float64]  # [n, depth] flat: capacity[x, u, u]
@@ -117,19 +118,27 @@ def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, floa
             endless_flow = 1.0 + float(row_sums.sum(axis=1).max()) / factor
             capacity[endless] = endless_flow
         lay_out(capacity, layout)
-    network: Network = uncompiled(network_of)(n, depth, capacity.reshape(-1), layout)
+    causal = is_causal(capacity)
+    network: Network = uncompiled(network_of)(n, depth, causal, capacity.reshape(-1), layout)
     return network, factor, endless_flow
 
 
 @inlined
-def network_of(n: int, depth: int, capacity: Any, layout: Any) -> Any:
+def network_of(n: int, depth: int, causal: bool, capacity: Any, layout: Any) -> Any:
     """The network of the capacities [depth * n * n] and of what `lay_out` made of them."""
     chain = depth * n * n
     slack = chain + depth * n
     words = (n + 63) // 64
     return Network(
-        n, depth, words, capacity, layout[:chain], layout[chain:slack], layout[slack:], layout
-    )
+        n, depth, words, causal, capacity,
+        layout[:chain], layout[chain:slack], layout[slack:], layout,
+    )  # fmt: skip
+
+
+@inlined
+def span(s: int, t: int, net: Any) -> tuple[int, int]:
+    """The first position that may lie on a way from s to t, and the one behind the last."""
+    return (t, s + 1) if net.causal else (0, net.n)
 
 
 @kernel
@@ -161,6 +170,18 @@ def lay_out(capacity: Any, layout: Any) -> tuple[float, float]:
                 least = min(least, capacity[level - 2, u, u])
             layout[slack + level * n + u] = least
     return lowest, largest
+
+
+@kernel
+def is_causal(capacity: Any) -> bool:
+    """Say whether no position has an edge to a later one; capacity: [depth, n, n]."""
+    depth, n, _ = capacity.shape
+    for x in range(depth):
+        for u in range(n):
+            for q in range(u + 1, n):
+                if capacity[x, u, q] > 0:
+                    return False
+    return True
 
 
 def build_scratch(n: int, depth: int) -> Scratch:

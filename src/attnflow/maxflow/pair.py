@@ -9,7 +9,7 @@ import numpy as np
 from attnflow.maxflow.compiling import kernel
 from attnflow.maxflow.cuts import guessed_cut
 from attnflow.maxflow.greedy import STUCK, greedy_flow, sort_edges
-from attnflow.maxflow.network import CERTIFIED, NOTHING, network_of, workspace_of
+from attnflow.maxflow.network import CERTIFIED, NOTHING, network_of, span, workspace_of
 from attnflow.maxflow.residual import (
     clear_inflow,
     cut_capacity,
@@ -22,7 +22,7 @@ U = np.uint64
 
 # How a value was proved. The code of a proof is its place in this list.
 PROOFS = (
-    "closed_form",  # one or two layers: a sum of minima is flow and cut at once
+    "closed_form",  # one or two layers: a sum of minima is flow and cut at once; or no way at all
     "end_cut",  # the source or the sink is used up
     "guessed_cut",  # a cut guessed from the greedy flow has its value
     "searched_cut",  # a search of the residual graph found no way on
@@ -45,6 +45,8 @@ def solve_pair(
     `sort_edges` must have been called for this source.
     """
     n = net.n
+    if net.causal and s < t:
+        return 0.0, 0.0, CLOSED_FORM
     if level == 1:
         value = net.capacity[U(s * n + t)]
         return value, value, CLOSED_FORM
@@ -79,11 +81,12 @@ def solve_pair(
 
 @kernel
 def end_capacity(level: int, s: int, t: int, net: Any) -> float:
-    """The smaller of what can leave the source and what can enter the sink."""
+    """The smaller of what can leave the source towards the sink, and enter the sink from it."""
     n = net.n
+    first, end = span(s, t, net)
     out = 0.0
     into = 0.0
-    for q in range(n):
+    for q in range(first, end):
         out += net.capacity[U(((level - 1) * n + s) * n + q)]
         into += net.column[U((t * n + q) * net.depth)]
     return min(out, into)
@@ -92,14 +95,14 @@ def end_capacity(level: int, s: int, t: int, net: Any) -> float:
 @kernel
 def solve_rows(
     first: int, last: int, level: int, sources: Any, sinks: Any, known: Any, tolerance: float,
-    stop: Any, lower: Any, upper: Any, proofs: Any, n: int, depth: int, capacity: Any,
-    layout: Any, reals: Any, wholes: Any, words: Any,
+    stop: Any, lower: Any, upper: Any, proofs: Any, n: int, depth: int, causal: bool,
+    capacity: Any, layout: Any, reals: Any, wholes: Any, words: Any,
 ) -> None:  # fmt: skip
     """Rows first … last - 1: one source to all sinks each, unless its value is known already.
 
     stop[0] is read before every pair, so that another thread can end the work early.
     """
-    net = network_of(n, depth, capacity, layout)
+    net = network_of(n, depth, causal, capacity, layout)
     ws = workspace_of(n, depth, reals, wholes, words)
     for r in range(first, last):
         s = sources[r]

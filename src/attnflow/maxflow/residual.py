@@ -18,6 +18,7 @@ import numpy as np
 
 from attnflow.maxflow.bits import ONE, add, drop, fill, first_member, holds
 from attnflow.maxflow.compiling import inlined, kernel
+from attnflow.maxflow.network import span
 
 U = np.uint64
 
@@ -33,8 +34,9 @@ def search(
     side, ws.open with the others.
     """
     n, words = net.n, net.n_words
+    first, end = span(s, t, net)
     for m in range(1, level):
-        fill(ws.unseen, m * words, words, n)
+        fill(ws.unseen, m * words, words, first, end)
         for w in range(words):
             ws.open[U(m * words + w)] = U(0)
     head, tail = 0, 1
@@ -147,7 +149,8 @@ def block(
     n = net.n
     added = nothing - nothing
     fewest = ws.climbs[U(t)]
-    for last in range(n):
+    first, behind = span(s, t, net)
+    for last in range(first, behind):
         if ws.climbs[U(n + last)] != fewest or not holds(ws.open, net.n_words, last):
             continue
         end = U(last * n + t)
@@ -219,9 +222,10 @@ def maximise(
 def cut_capacity(level: int, s: int, t: int, capacity: Any, net: Any, ws: Any) -> Any:
     """The capacity of the cut that the last, fruitless search left in ws.unseen."""
     n, words = net.n, net.n_words
+    first, end = span(s, t, net)
     cut = capacity[0] - capacity[0]
     for m in range(level, 0, -1):
-        for u in range(n):
+        for u in range(first, end):
             if (u != s) if m == level else holds(ws.unseen, m * words, u):
                 continue
             row = ((m - 1) * n + u) * n
@@ -254,7 +258,8 @@ def load_greedy(level: int, s: int, t: int, log: int, net: Any, ws: Any) -> None
         x, u, q = code >> 40, (code >> 20) & 0xFFFFF, code & 0xFFFFF
         take((x * n + u) * n + q, x * n + q, u, ws.log_amount[U(k)], net, ws)
     top = level - 1
-    for u in range(n):
+    first, end = span(s, t, net)
+    for u in range(first, end):
         take((top * n + s) * n + u, top * n + u, s, ws.sent[U(u)], net, ws)
         take(u * n + t, t, u, net.column[U((t * n + u) * depth)] - ws.need[U(u)], net, ws)
         flow = 0.0

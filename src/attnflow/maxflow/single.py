@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from attnflow.maxflow.bits import holds
 from attnflow.maxflow.compiling import kernel
-from attnflow.maxflow.network import CERTIFIED, NOTHING, Network, build_network, build_workspace
+from attnflow.maxflow.network import (
+    CERTIFIED,
+    NOTHING,
+    Network,
+    build_network,
+    build_workspace,
+    span,
+)
 from attnflow.maxflow.residual import clear_inflow, cut_capacity, maximise
 
 U = np.uint64
@@ -38,12 +45,12 @@ def maximise_from_nothing(
     capacity: Any, residual: Any, side: Any, net: Any, ws: Any,
 ) -> Any:  # fmt: skip
     """A maximum flow found by the residual search alone; fills `residual` and `side`."""
-    n = net.n
+    _, end = span(s, t, net)
     clear_inflow(level, net, ws)
     value, _ = maximise(level, s, t, nothing, capacity, residual, net, ws)
     cut = cut_capacity(level, s, t, capacity, net, ws)
     for m in range(1, level):
-        for u in range(n):
+        for u in range(end):  # those before the first are reached, but lead nowhere
             side[m, u] = not holds(ws.unseen, m * net.n_words, u)
     side[level, s] = True
     return value, cut

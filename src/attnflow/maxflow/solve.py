@@ -205,7 +205,7 @@ class _Run:
             end = min(start + step, self.sources.size)
             solve_rows(
                 start, end, level, self.sources, self.sinks, known, self.tolerance, stop, lower,
-                upper, proofs, net.n, net.depth, net.capacity, net.layout, *scratch,
+                upper, proofs, net.n, net.depth, net.causal, net.capacity, net.layout, *scratch,
             )  # fmt: skip
             return (end - start) * int(self.sinks.size)
 

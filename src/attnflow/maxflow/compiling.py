@@ -32,13 +32,18 @@ def inlined(function: Function) -> Function:
 
 def uncompiled(function: Function) -> Function:
     """The Python function that one of the above was compiled from."""
-    plain: Function = getattr(function, "py_func", function)
+    plain: Function = function.py_func  # type: ignore[attr-defined]
     return plain
 
 
 @cache
-def announce_compilation(function: Any) -> None:
-    """Say once that `function` will be compiled now, unless it lies on disk already."""
+def announce_compilation(function: Any, first: Any) -> None:
+    """Say once that `function` will be compiled now, unless it is, or lies on disk already.
+
+    first: its first argument, whose type tells what it is compiled for.
+    """
     index = getattr(getattr(function, "_cache", None), "_cache_file", None)
-    if not function.signatures and (index is None or not index._load_index()):
-        logger.warning("compiling the flow solver for this machine, once; some 15 seconds")
+    stored = [] if index is None else [key[0] for key in index._load_index()]
+    kind = function.typeof_pyval(first)
+    if all(types[0] != kind for types in (*function.signatures, *stored)):
+        logger.warning("compiling the flow solver for this kind of graph, once; some 15 seconds")

@@ -39,26 +39,27 @@ def guessed_cut(level: int, s: int, t: int, value: float, net: Any, ws: Any) -> 
         else:
             cut += net.capacity[U(row + u)]
     for m in range(level - 2, 1, -1):
-        if not keep_reachable(m, t, first, end, net, ws):
+        if not keep_reachable(m, s, t, net, ws):
             return np.inf
     for m in range(level - 1, 2, -1):
         for u in range(first, end):
             if holds(ws.unseen, m * words, u):
                 row = ((m - 1) * n + u) * n
-                cut += capacity_across(row, (m - 1) * words, first, end, net, ws)
+                cut += capacity_across(row, (m - 1) * words, s, t, net, ws)
         if cut > value + 1.0:
             return np.inf
-    return cut + last_levels(t, first, end, net, ws)
+    return cut + last_levels(s, t, net, ws)
 
 
 @kernel
-def keep_reachable(m: int, t: int, first: int, end: int, net: Any, ws: Any) -> bool:
+def keep_reachable(m: int, s: int, t: int, net: Any, ws: Any) -> bool:
     """Of the given-up positions of level m, put those on the source's side that belong there.
 
     A position belongs there if more comes in from that side than goes out to the other.
     Says no when there are too many to weigh one by one.
     """
     n, words = net.n, net.n_words
+    first, end = span(s, t, net)
     weighed = 0
     for u in range(first, end):
         if holds(ws.alive, m * words, u):
@@ -86,8 +87,9 @@ def keep_reachable(m: int, t: int, first: int, end: int, net: Any, ws: Any) -> b
 
 
 @kernel
-def capacity_across(row: int, below: int, first: int, end: int, net: Any, ws: Any) -> float:
+def capacity_across(row: int, below: int, s: int, t: int, net: Any, ws: Any) -> float:
     """What one position can send to the sink's side of the level below."""
+    first, end = span(s, t, net)
     total = 0.0
     for q in range(first, end):
         if not holds(ws.unseen, below, q):
@@ -96,9 +98,10 @@ def capacity_across(row: int, below: int, first: int, end: int, net: Any, ws: An
 
 
 @kernel
-def last_levels(t: int, first: int, end: int, net: Any, ws: Any) -> float:
+def last_levels(s: int, t: int, net: Any, ws: Any) -> float:
     """The cheapest cut below level 2: each level-1 position goes to the side that costs less."""
     n = net.n
+    first, end = span(s, t, net)
     for q in range(first, end):
         ws.taken[U(q)] = 0.0
     for u in range(first, end):

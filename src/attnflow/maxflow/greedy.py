@@ -237,7 +237,7 @@ def greedy_flow(level: int, s: int, t: int, net: Any, ws: Any) -> tuple[float, i
             child = ws.order[U(k)]
             offer = net.capacity[U(row + child)]
             k += 1
-            if child < first:
+            if net.causal is not None and child < t:
                 continue
         else:
             child, offer, hop, left, short, log = next_child(

@@ -34,7 +34,7 @@ class Network(NamedTuple):
     n: int
     depth: int
     n_words: int
-    causal: bool  # no edge leads to a later position
+    causal: Any  # True if no edge leads to a later position, or None: kernels are compiled for each
     capacity: NDArray[np.float64]  # [depth, n, n] flat: from (x + 1, u) to (x, q)
     column: NDArray[np.float64]  # [n, n, depth] flat: [t, u, x] is capacity[x, u, t]
     chain: NDArray[np.float64]  # [n, depth] flat: capacity[x, u, u]
@@ -118,13 +118,13 @@ def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, floa
             endless_flow = 1.0 + float(row_sums.sum(axis=1).max()) / factor
             capacity[endless] = endless_flow
         lay_out(capacity, layout)
-    causal = is_causal(capacity)
+    causal = True if is_causal(capacity) else None
     network: Network = uncompiled(network_of)(n, depth, causal, capacity.reshape(-1), layout)
     return network, factor, endless_flow
 
 
 @inlined
-def network_of(n: int, depth: int, causal: bool, capacity: Any, layout: Any) -> Any:
+def network_of(n: int, depth: int, causal: Any, capacity: Any, layout: Any) -> Any:
     """The network of the capacities [depth * n * n] and of what `lay_out` made of them."""
     chain = depth * n * n
     slack = chain + depth * n
@@ -138,7 +138,7 @@ def network_of(n: int, depth: int, causal: bool, capacity: Any, layout: Any) -> 
 @inlined
 def span(s: int, t: int, net: Any) -> tuple[int, int]:
     """The first position that may lie on a way from s to t, and the one behind the last."""
-    return (t, s + 1) if net.causal else (0, net.n)
+    return (0, net.n) if net.causal is None else (t, s + 1)
 
 
 @kernel
@@ -174,14 +174,14 @@ def lay_out(capacity: Any, layout: Any) -> tuple[float, float]:
 
 @kernel
 def is_causal(capacity: Any) -> bool:
-    """Say whether no position has an edge to a later one; capacity: [depth, n, n]."""
+    """Say whether there are later positions, and no edge to one; capacity: [depth, n, n]."""
     depth, n, _ = capacity.shape
     for x in range(depth):
         for u in range(n):
             for q in range(u + 1, n):
                 if capacity[x, u, q] > 0:
                     return False
-    return True
+    return bool(n > 1)
 
 
 def build_scratch(n: int, depth: int) -> Scratch:

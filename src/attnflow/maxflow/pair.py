@@ -45,7 +45,7 @@ def solve_pair(
     `sort_edges` must have been called for this source.
     """
     n = net.n
-    if net.causal and s < t:
+    if net.causal is not None and s < t:
         return 0.0, 0.0, CLOSED_FORM
     if level == 1:
         value = net.capacity[U(s * n + t)]
@@ -94,8 +94,8 @@ def end_capacity(level: int, s: int, t: int, net: Any) -> float:
 
 @kernel
 def solve_rows(
-    first: int, last: int, level: int, sources: Any, sinks: Any, known: Any, tolerance: float,
-    stop: Any, lower: Any, upper: Any, proofs: Any, n: int, depth: int, causal: bool,
+    causal: Any, first: int, last: int, level: int, sources: Any, sinks: Any, known: Any,
+    tolerance: float, stop: Any, lower: Any, upper: Any, proofs: Any, n: int, depth: int,
     capacity: Any, layout: Any, reals: Any, wholes: Any, words: Any,
 ) -> None:  # fmt: skip
     """Rows first … last - 1: one source to all sinks each, unless its value is known already.

@@ -199,13 +199,13 @@ class _Run:
         step = max(1, PAIRS_PER_CALL // self.sinks.size)
         starts = range(0, self.sources.size, step)
         stop = np.zeros(1, np.int64)
-        announce_compilation(solve_rows)
+        announce_compilation(solve_rows, net.causal)
 
         def work(start: int, scratch: Scratch) -> int:
             end = min(start + step, self.sources.size)
             solve_rows(
-                start, end, level, self.sources, self.sinks, known, self.tolerance, stop, lower,
-                upper, proofs, net.n, net.depth, net.causal, net.capacity, net.layout, *scratch,
+                net.causal, start, end, level, self.sources, self.sinks, known, self.tolerance,
+                stop, lower, upper, proofs, net.n, net.depth, net.capacity, net.layout, *scratch,
             )  # fmt: skip
             return (end - start) * int(self.sinks.size)
 

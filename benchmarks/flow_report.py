@@ -124,7 +124,7 @@ The first three columns add up to what a pair takes. Two others say what stands 
   foresees most branches; the rest of the time is what wrong guesses cost it.
 - *Writing it down*: only entering a flow that was found before, edge by edge, into a residual graph.
   A maximum flow through real attention is made of crumbs, and so this is a floor for any solver that
-  produces the flow itself: no such solver saves more than the rest.
+  produces such a flow: it cannot save more than the rest.
 
 What lies between is choosing where crumbs go: some 20 nanoseconds for each of the pushes over
 hopping edges that the next column counts. Neither other machine code (vector instructions on or
@@ -132,7 +132,6 @@ off, other orders of the same arithmetic) nor fewer, larger pushes made it measu
 not been shown that flows of fewer edges do not exist. At 16 tokens the call itself weighs in: it
 takes {result["call_overhead"]:.0f} microseconds besides solving. At the middle layers most pairs need
 a search, and that is what keeps jobs over all layers from gaining as much as the last layer alone.
-
 """
 
 

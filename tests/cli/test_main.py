@@ -144,13 +144,24 @@ def test_version_and_help():
     assert run().exit_code == 2  # help, because a command is missing
 
 
-def test_progress_is_drawn_only_on_a_terminal(monkeypatch):
+def test_progress_is_drawn_only_on_a_terminal(monkeypatch, capsys):
     with options.progress_bar("flow") as progress:
-        assert progress is None
+        progress(1, 2)
+    assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with options.progress_bar("flow") as progress:
-        assert progress is not None
         progress(1, 2)
+    assert "flow" in capsys.readouterr().err
+
+
+def test_long_work_writes_a_line_now_and_then_to_a_log(monkeypatch, capsys):
+    now = 100.0
+    monkeypatch.setattr(options, "monotonic", lambda: now)
+    with options.progress_bar("table1") as progress:
+        for done in range(1, 9):
+            now += 4.0
+            progress(done, 8)
+    assert capsys.readouterr().err == "attnflow: table1: 38%\nattnflow: table1: 75%\n"
 
 
 def run_for_real(*arguments, **environment):

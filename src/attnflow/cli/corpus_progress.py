@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from attnflow.cli.options import EVERY
+
 if TYPE_CHECKING:
     from attnflow.corpus.progress import Progress
 
-EVERY = 10.0  # seconds between lines of a log
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

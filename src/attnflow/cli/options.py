@@ -4,11 +4,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from time import monotonic
 from typing import Annotated, Any
 
 import typer
 
 from attnflow.errors import AttnflowError, InputError
+
+EVERY = 10.0  # seconds between lines of a log
 
 
 class Scaling(StrEnum):
@@ -101,10 +104,10 @@ def spinner(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A function to report progress to, drawn on stderr if that is a terminal."""
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A function to report progress to: a bar on stderr if that is a terminal, a log if not."""
     if not sys.stderr.isatty():
-        yield None
+        yield _Log(what)
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -112,3 +115,16 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class _Log:
+    """Prints a line now and then."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.last = monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        if monotonic() - self.last >= EVERY and total > 0:
+            self.last = monotonic()
+            typer.echo(f"attnflow: {self.what}: {done / total:.0%}", err=True)

@@ -101,7 +101,7 @@ def _run(split: "Split", recipe: "Recipe", out: Path, resume: bool, device: str 
     from attnflow.verb_number.storing import save_verb_number
     from attnflow.verb_number.training import train
 
-    with progress_bar("training") as progress, _logged(quiet=progress is not None):
+    with progress_bar("training") as progress, _logged(quiet=sys.stderr.isatty()):
         trained = train(
             split,
             recipe,
@@ -170,7 +170,7 @@ def _training() -> Iterator[tuple[Any, Any]]:
     find_encoder()
     from attnflow.minilm import training
 
-    with progress_bar("training") as progress, _logged(quiet=progress is not None):
+    with progress_bar("training") as progress, _logged(quiet=sys.stderr.isatty()):
         yield training, progress
 
 

@@ -159,14 +159,17 @@ def next_child(
 
 @kernel
 def sort_edges(level: int, s: int, net: Any, ws: Any) -> None:
-    """Put the positions into ws.order by falling capacity of their edge from (level, s).
+    """Put the positions into ws.order, those first that get most for the ways on they have.
 
-    The large ones have the fewest ways to place what they get, so they choose first. Merges runs
-    of doubling length; equal ones keep their order.
+    What they get is the edge from (level, s); with few ways to place it they must choose first.
+    Merges runs of doubling length; equal ones keep their order, and those without an edge are last.
     """
     n = net.n
     first = ((level - 1) * n + s) * n
     for u in range(n):
+        given = net.capacity[U(first + u)]
+        ways = net.ways[U(level * n + u)]
+        ws.sent[U(u)] = given / (ways + NOTHING) if given > NOTHING else 0.0
         ws.order[U(u)] = u
     run = 1
     while run < n:
@@ -177,7 +180,7 @@ def sort_edges(level: int, s: int, net: Any, ws: Any) -> None:
                 left = i < middle
                 if left and j < end:
                     a, b = ws.order[U(i)], ws.order[U(j)]
-                    left = net.capacity[U(first + a)] >= net.capacity[U(first + b)]
+                    left = ws.sent[U(a)] >= ws.sent[U(b)]
                 if left:
                     ws.queue[U(k)] = ws.order[U(i)]
                     i += 1

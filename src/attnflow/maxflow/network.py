@@ -39,7 +39,8 @@ class Network(NamedTuple):
     column: NDArray[np.float64]  # [n, n, depth] flat: [t, u, x] is capacity[x, u, t]
     chain: NDArray[np.float64]  # [n, depth] flat: capacity[x, u, u]
     slack: NDArray[np.float64]  # [depth + 1, n] flat: least chain edge below a top level
-    layout: NDArray[np.float64]  # where column, chain and slack lie, one after the other
+    ways: NDArray[np.float64]  # [depth + 1, n] flat: all edges off the chain below a top level
+    layout: NDArray[np.float64]  # where column, chain, slack and ways lie, one after the other
 
 
 class Scratch(NamedTuple):
@@ -65,7 +66,7 @@ class Workspace(NamedTuple):
     cursor: Any  # [n, depth] first edge out of (x + 1, u) not yet used up
     taken: Any  # [n, depth] how much of the edge at the cursor is used
     alive: Any  # [depth + 1, words] positions that may still reach the sink
-    order: Any  # [n] positions by falling capacity of their edge from the source
+    order: Any  # [n] positions, those first that get most for the ways on they have
     frames: Any  # [depth + 1, 3] the explicit stack of the depth-first search
     amounts: Any  # [depth + 1, 2] its real numbers
     log_edge: Any  # pushes over edges that are neither chain nor drop, packed
@@ -97,7 +98,7 @@ def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, floa
         )
     depth, n, _ = capacities.shape
     capacity = np.ascontiguousarray(capacities)  # attention's own rows sum to 1: no copy
-    layout = np.empty(n * (n * depth + 2 * depth + 1))
+    layout = np.empty(n * (n * depth + 3 * depth + 2))
     lowest, largest = lay_out(capacity, layout)
     if lowest < 0:
         raise InputError(
@@ -128,10 +129,11 @@ def network_of(n: int, depth: int, causal: Any, capacity: Any, layout: Any) -> A
     """The network of the capacities [depth * n * n] and of what `lay_out` made of them."""
     chain = depth * n * n
     slack = chain + depth * n
+    ways = slack + (depth + 1) * n
     words = (n + 63) // 64
     return Network(
         n, depth, words, causal, capacity,
-        layout[:chain], layout[chain:slack], layout[slack:], layout,
+        layout[:chain], layout[chain:slack], layout[slack:ways], layout[ways:], layout,
     )  # fmt: skip
 
 
@@ -143,13 +145,14 @@ def span(s: int, t: int, net: Any) -> tuple[int, int]:
 
 @kernel
 def lay_out(capacity: Any, layout: Any) -> tuple[float, float]:
-    """Fill column, chain and slack of a Network from capacity [depth, n, n].
+    """Fill column, chain, slack and ways of a Network from capacity [depth, n, n].
 
     Returns the smallest capacity, or -1 if one is negative or NaN, and the largest row sum.
     """
     depth, n, _ = capacity.shape
     chain = depth * n * n
     slack = chain + depth * n
+    ways = slack + (depth + 1) * n
     lowest = np.inf
     largest = 0.0
     for x in range(depth):
@@ -163,12 +166,18 @@ def lay_out(capacity: Any, layout: Any) -> tuple[float, float]:
                 layout[(t * n + u) * depth + x] = here
             largest = max(largest, total)
             layout[chain + u * depth + x] = capacity[x, u, u]
+            layout[ways + (x + 1) * n + u] = max(total - capacity[x, u, u], 0.0)
     for u in range(n):
         least = np.inf
         for level in range(depth + 1):
             if level >= 3:  # chain edges 1 … level - 2 lie between the two ends
                 least = min(least, capacity[level - 2, u, u])
             layout[slack + level * n + u] = least
+        for level in range(depth, -1, -1):  # from each layer's own to sums over those between
+            total = 0.0
+            for x in range(1, level - 1):
+                total += layout[ways + (x + 1) * n + u]
+            layout[ways + level * n + u] = total
     return lowest, largest
 
 

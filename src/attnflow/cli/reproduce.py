@@ -79,7 +79,12 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
         str | None, typer.Option(help="Where the model runs, such as cpu or cuda.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads; all cores if not given.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Threads; if not given, all cores for flow, and one for a small model, which "
+            "gains nothing by more.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of samples and of the bootstrap.")] = 0,
     output: Annotated[

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attnflow.arrays import import_torch
 from attnflow.experiments.keeping import Compute, Measured, hash_model, measure_in_chunks
 from attnflow.experiments.options import Options, Progress
+from attnflow.experiments.running import model_threads
 from attnflow.explaining import Edges
 from attnflow.graph import AttentionGraph
 from attnflow.models.encoding import EncodedText, collate, encode_text
@@ -92,14 +92,15 @@ class Texts:
         self, compute: Compute, key: Mapping[str, Any], progress: Progress | None
     ) -> list[Measured]:
         """Whatever `compute` measures, chunk by chunk; see `measure_in_chunks`."""
-        return measure_in_chunks(
-            self.encoded,
-            self.labels,
-            compute,
-            key={"model": _hash(self.loaded), **key},
-            cache=self.options.cache,
-            progress=progress,
-        )
+        with model_threads(self.loaded, self.options.threads):
+            return measure_in_chunks(
+                self.encoded,
+                self.labels,
+                compute,
+                key={"model": _hash(self.loaded), **key},
+                cache=self.options.cache,
+                progress=progress,
+            )
 
 
 def open_model(options: Options, default: str) -> LoadedModel:
@@ -107,8 +108,6 @@ def open_model(options: Options, default: str) -> LoadedModel:
     loaded = load_model(options.model or default)
     if options.device is not None:
         loaded.model.to(options.device)
-    if options.threads is not None:
-        import_torch("running a model").set_num_threads(options.threads)
     return loaded
 
 

@@ -391,3 +391,51 @@ def test_engines_that_fail_leave_finished_shards(texts, tmp_path, expected):
     work(job(texts, tmp_path / "out"), partial(engine, pause=0.0))
     assert contents(tmp_path / "out") == expected
     assert SETTINGS.methods == ("rollout", "flow")
+
+
+def no_engine(_settings, _shards, _report):
+    raise InputError("there is no layer 9")
+
+
+def test_a_run_that_finished_no_shard_holds_nobody_to_its_settings(texts, tmp_path, expected):
+    out, wrong = tmp_path / "out", Settings(methods=("raw",), layers=(9,))
+    with refusal(InputError, "there is no layer 9"):
+        work(job(texts, out, settings=wrong, shard_size=2), no_engine)
+    (out / "shards/part-000004.parquet").touch()  # renamed, and killed before the journal
+    (out / "journal/end.json").write_text('{"rows": 1}')  # of another input
+    assert run(texts, out).complete
+    assert contents(out) == expected
+
+
+def test_settings_of_a_run_that_works_are_kept_though_no_shard_is_finished(texts, tmp_path):
+    out = tmp_path / "out"
+
+    def meanwhile(settings, shards, report):
+        with refusal(InputError, "was begun differently: methods was"):
+            run(texts, out, settings=Settings(methods=("raw",)), shards=range(1, 2))
+        yield from engine(settings, shards, report)
+
+    assert work(job(texts, out, shards=range(1)), meanwhile).complete
+
+
+def test_an_input_that_is_cut_before_its_end_is_seen_is_not_taken_for_whole(tmp_path):
+    path, row = tmp_path / "texts.txt", b"x" * 65_535 + b"\n"  # as blocks are read
+    path.write_bytes(7 * row)
+
+    def cutting(settings, shards, report):
+        for results in engine(settings, shards, report):
+            yield results
+            os.truncate(path, 3 * len(row))  # after the first shard
+
+    with refusal(FileError, "texts.txt changed while it was read"):
+        work(job(path, tmp_path / "out"), cutting)
+    assert Folder(tmp_path / "out").total() is None
+
+
+def test_an_input_that_is_removed_while_it_is_read_is_refused(texts, tmp_path):
+    def removing(settings, shards, report):
+        texts.unlink()
+        yield from engine(settings, shards, report)
+
+    with refusal(FileError, "texts.txt changed while it was read"):
+        work(job(texts, tmp_path / "out"), removing)

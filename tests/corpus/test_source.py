@@ -48,8 +48,9 @@ def test_lines_end_at_newlines_only(tmp_path):
     assert read(path) == [("0", "one\x0btwo\u2028three\x1efour"), ("1", "last")]
 
 
-def test_gzip_gives_the_same_rows(tmp_path):
-    path = tmp_path / "a.txt.gz"
+@pytest.mark.parametrize("name", ["a.txt.gz", "A.TXT.GZ"])
+def test_gzip_gives_the_same_rows(tmp_path, name):
+    path = tmp_path / name
     with gzip.open(path, "wb") as file:
         file.write(b"the key\n\nlast")
     assert read(path) == [("0", "the key"), "empty", ("2", "last")]

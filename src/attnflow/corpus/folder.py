@@ -112,6 +112,19 @@ class Folder:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
+    def untouched(self) -> bool:
+        """Whether no shard was ever finished."""
+        return not any((self.path / "journal").glob("part-*.json"))
+
+    def clear(self) -> None:
+        """Remove everything but locks, for a run that begins anew where none finished a shard."""
+        for path in (self.manifest, self.end, *self._parts()):
+            path.unlink(missing_ok=True)
+
+    def _parts(self) -> Iterator[Path]:
+        for part in ("shards", "errors", "journal"):
+            yield from (self.path / part).glob("part-*.*")
+
     def clean(self, shards: range) -> None:
         """Remove what runs that died left of these shards. Call it with the lock held."""
         for part in ("shards", "errors", "journal"):

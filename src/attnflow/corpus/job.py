@@ -11,7 +11,7 @@ from attnflow.corpus.engines import Engine
 from attnflow.corpus.example import Example, Refused, Result
 from attnflow.corpus.folder import Folder
 from attnflow.corpus.identity import join_checksums, versions
-from attnflow.corpus.locking import ENDLESS, guarded, locked
+from attnflow.corpus.locking import ENDLESS, alone, guarded, locked
 from attnflow.corpus.manifest import Manifest, settle
 from attnflow.corpus.progress import Counter, Summary, Watch, summarise
 from attnflow.corpus.settings import Settings
@@ -50,11 +50,17 @@ def work(
     stop: Callable[[], bool] | None = None,
 ) -> Summary:
     """Do a job with an engine: settle the manifest, hold the lock, compute what is not finished."""
-    folder = job.folder
+    folder, locks = job.folder, job.folder.path / "locks"
     folder.create()
-    with locked(folder.path / "locks", job.shards):
-        with guarded(folder.path / "locks"):
-            settle(folder.manifest, _manifest(job), accept_versions=job.accept_versions)
+    with locked(locks, job.shards):
+        with guarded(locks):
+            settle(
+                folder.manifest,
+                _manifest(job),
+                accept_versions=job.accept_versions,
+                # A run that failed before its first shard holds nobody to its settings.
+                anew=folder.clear if folder.untouched() and alone(locks, job.shards) else None,
+            )
         folder.clean(job.shards)
         known = {entry.shard: entry for entry in folder.entries() if entry.shard in job.shards}
         counter = Counter(
@@ -99,11 +105,7 @@ class _Loop:
         with closing(self.engine(job.settings, shards, self.counter.report)) as computed:
             for results in computed:
                 shard = self.waiting.popleft()
-                if not job.source.unchanged():
-                    raise FileError(
-                        f"{job.source.name} changed while it was read; expected it to stay as it "
-                        "was. Put it back, or begin anew in another folder."
-                    )
+                self.require_same_input()
                 if job.strict:
                     self.refuse_bad(results)
                 entry = write_shard(job.folder, shard, results, job.settings, job.shard_size)
@@ -134,8 +136,22 @@ class _Loop:
             job.shard_size,
             wanted=lambda number: number in job.shards and number not in self.known,
             stop=job.shards.stop,
-            at_end=lambda rows: write_end(job.folder, rows),
+            at_end=self.note_end,
         )
+
+    def note_end(self, rows: int) -> None:
+        """Note how many rows the input has, unless it was cut meanwhile."""
+        self.require_same_input()
+        write_end(self.job.folder, rows)
+
+    def require_same_input(self) -> None:
+        """Raise FileError if the input is no longer what its checksum was of."""
+        source = self.job.source
+        if not source.unchanged():
+            raise FileError(
+                f"{source.name} changed while it was read; expected it to stay as it was. Put it "
+                "back, or begin anew in another folder."
+            )
 
     def refuse_bad(self, results: Iterable[Result]) -> None:
         """Raise AttnflowError for the first bad row."""

@@ -24,7 +24,8 @@ BOM = b"\xef\xbb\xbf"
 
 def open_bytes(path: Path) -> IO[bytes]:
     """Open a file to read, through gzip if its name ends in .gz."""
-    return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+    zipped = path.suffix.lower() == ".gz"
+    return cast(IO[bytes], gzip.open(path, "rb")) if zipped else path.open("rb")
 
 
 def split_lines(file: IO[bytes]) -> Iterator[tuple[bytes, bool]]:

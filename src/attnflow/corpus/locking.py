@@ -30,7 +30,7 @@ def locked(locks: Path, shards: range) -> Iterator[None]:
     The lock is held by an open file, and so by nobody once the process is dead, however it died.
     Raises InputError, naming the holder, if another run has any of these shards.
     """
-    path = locks / f"{shards.start}-{shards.stop}.lock"
+    path = _path(locks, shards)
     with guarded(locks):
         for other in sorted(locks.glob("*.lock")):
             _remove_dead(other, shards)
@@ -43,6 +43,15 @@ def locked(locks: Path, shards: range) -> Iterator[None]:
         finally:
             with guarded(locks):
                 path.unlink(missing_ok=True)
+
+
+def alone(locks: Path, shards: range) -> bool:
+    """Whether no other run holds a lock. Call it with the guard and the lock of shards held."""
+    return all(path == _path(locks, shards) for path in locks.glob("*.lock"))
+
+
+def _path(locks: Path, shards: range) -> Path:
+    return locks / f"{shards.start}-{shards.stop}.lock"
 
 
 def _remove_dead(path: Path, shards: range) -> None:

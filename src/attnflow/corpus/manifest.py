@@ -1,7 +1,7 @@
 """The manifest: what a corpus was computed from. A run that differs from it is refused."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,10 +61,17 @@ def read_manifest(path: Path) -> Manifest:
     )
 
 
-def settle(path: Path, now: Manifest, *, accept_versions: bool = False) -> Manifest:
+def settle(
+    path: Path,
+    now: Manifest,
+    *,
+    accept_versions: bool = False,
+    anew: Callable[[], None] | None = None,
+) -> Manifest:
     """Write the manifest if there is none; otherwise see that this run is the same.
 
     accept_versions: whether to go on with other versions of libraries, and to note them.
+    anew: removes what a run left that is not the same, if nothing is lost by that.
     Raises InputError, naming what differs. Call it with the guard held.
     """
     if not path.exists():
@@ -74,6 +81,10 @@ def settle(path: Path, now: Manifest, *, accept_versions: bool = False) -> Manif
     known = before.versions[-1] if before.versions else {}
     now = replace(now, versions=before.versions if known == now.versions[-1] else now.versions)
     differences = list(compare(before, now, versions=not accept_versions))
+    if differences and anew is not None:
+        anew()
+        write_manifest(path, replace(now, versions=now.versions[-1:]))
+        return now
     if differences:
         fix = "Run it as before, or name another folder with --out."
         if all(difference.startswith("version of ") for difference in differences):

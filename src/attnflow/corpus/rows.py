@@ -17,6 +17,8 @@ def check_value(index: int, name: Any, value: Any, line: int | None = None) -> R
     Example(index=0, id='0', text='the key', line=1)
     >>> check_value(1, "b", 3.5).reason
     'the text is 3.5, a float; expected text.'
+    >>> check_value(2, "c", 3).reason
+    'the text is 3, an int; expected text.'
     """
     example = Example(index, _name(index, name), "", line)
     if value is None:
@@ -27,8 +29,10 @@ def check_value(index: int, name: Any, value: Any, line: int | None = None) -> R
         except UnicodeDecodeError as error:
             return _not_encoded(example, error.object[error.start], error.start)
     if not isinstance(value, str):
-        shown, kind = _quoted(value), type(value).__name__
-        return Refused(example, f"the text is {shown}, a {kind}; expected text.", "not_text")
+        kind = type(value).__name__
+        a_kind = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+        reason = f"the text is {_quoted(value)}, {a_kind}; expected text."
+        return Refused(example, reason, "not_text")
     return _check_text(example, value)
 
 

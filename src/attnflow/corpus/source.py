@@ -131,8 +131,12 @@ def find_format(path: Path) -> Format:
     return found
 
 
-def _state(path: Path) -> tuple[int, int]:
-    found = path.stat()
+def _state(path: Path) -> tuple[int, int] | None:
+    """What changes with a file; None if it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
     return found.st_size, found.st_mtime_ns
 
 

@@ -148,6 +148,24 @@ def test_conllu(tmp_path):
     )
 
 
+def test_the_verb_of_a_clause_around_another(tmp_path):
+    rows = [
+        ("The", "DT", 2, "det"),
+        ("point", "NN", 6, "nsubj:outer"),
+        ("is", "VBZ", 6, "cop"),
+        ("that", "IN", 6, "mark"),
+        ("she", "PRP", 6, "nsubj"),
+        ("sings", "VBZ", 0, "root"),
+    ]
+    [example] = read_conllu(write(tmp_path, *conllu(*rows)))
+    assert example.text == "The point"
+
+
+def test_subjects_of_passives_agree_too(tmp_path):
+    rows = [row if row[3] != "nsubj" else (*row[:3], "nsubj:pass") for row in KEYS]
+    assert len(list(read_conllu(write(tmp_path, *conllu(*rows))))) == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -17,6 +17,8 @@ from attnflow.data.example import (
 )
 
 LONGEST = 50  # tokens of a sentence, as in the data of Linzen et al.
+# "The point is that she sings": "point" is the subject of "is", but both hang on "sings".
+OUTER = "nsubj:outer"
 FINITE = {*NUMBER_OF_VERB, "VBD", "MD"}  # tags of finite verbs, only some of which show number
 
 
@@ -85,7 +87,8 @@ def _parse(path: str | Path, i: int, line: str, expected: int) -> Token | None:
         raise malformed(path, i, f"token {number!r}", f"token {expected}")
     if not head.isdecimal():
         raise malformed(path, i, f"the head is {head!r}", "a whole number")
-    return Token(form, tag, int(head) - 1, relation.partition(":")[0])
+    kind = OUTER if relation == OUTER else relation.partition(":")[0]
+    return Token(form, tag, int(head) - 1, kind)
 
 
 def _checked(path: str | Path, first: int, tokens: list[Token]) -> list[Token]:
@@ -101,9 +104,10 @@ def find_agreement(
 ) -> Iterator[AgreementExample]:
     """The pairs of subject and verb of one sentence, in the order of their subjects."""
     for i, subject in enumerate(sentence):
-        if subject.relation != "nsubj" or subject.tag not in NUMBER_OF_NOUN or subject.head < 0:
+        of_clause = subject.relation in ("nsubj", OUTER) and subject.head >= 0
+        if not of_clause or subject.tag not in NUMBER_OF_NOUN:
             continue
-        verb = _finite_verb(sentence, subject.head)
+        verb = _finite_verb(sentence, subject.head, outer=subject.relation == OUTER)
         if verb is None or verb <= i or _has_conjunct(sentence, i, verb):
             continue
         number = NUMBER_OF_NOUN[subject.tag]
@@ -120,9 +124,12 @@ def find_agreement(
         )
 
 
-def _finite_verb(sentence: Sequence[Token], predicate: int) -> int | None:
-    """The index of the finite verb of a clause; None if it has none."""
-    if sentence[predicate].tag in FINITE:
+def _finite_verb(sentence: Sequence[Token], predicate: int, *, outer: bool) -> int | None:
+    """The index of the finite verb of a clause; None if it has none.
+
+    outer: whether it is the clause around the predicate's own, whose verb is a copula.
+    """
+    if sentence[predicate].tag in FINITE and not outer:
         return predicate
     for i, token in enumerate(sentence):
         helps = token.head == predicate and token.relation in ("aux", "cop")

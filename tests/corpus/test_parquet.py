@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from attnflow.corpus import parquet
+from attnflow.corpus import parquet, reading
 from attnflow.corpus.example import Example, Outcome, Scored
+from attnflow.corpus.manifest import Manifest
 from attnflow.corpus.parquet import write_parquet
 from attnflow.corpus.settings import Settings
 from attnflow.errors import InputError
@@ -62,6 +63,50 @@ def test_large_shards_are_written_in_row_groups(monkeypatch):
     file = pq.ParquetFile(io.BytesIO(written(results, settings)))
     assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [6, 6, 6, 2]
     assert file.read().column("index").to_pylist() == [i for i in range(10) for _ in "12"]
+
+
+def of_all_positions(index, text, n=4):
+    """An example of n tokens with scores of all positions, two layers each."""
+    return Scored(
+        example=Example(index, str(index), text),
+        tokens=tuple("abcdefgh"[:n]),
+        special=(False,) * n,
+        position=0,
+        positions=tuple(range(n)),
+        layers=(1, 2),
+        prediction=None,
+        scores={"rollout": np.arange(2 * n * n, dtype=np.float32).reshape(2, n, n)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "sizes"),
+    [
+        ("CHARACTERS", 1000, [8, 8]),  # 8 rows of 104 characters are 832
+        ("CHARACTERS", 500, [4, 4, 4, 4]),  # two positions of two layers are 416
+        ("CHARACTERS", 1, [2] * 8),  # a position is never cut
+        ("CELLS", 24, [6, 2, 6, 2]),  # three positions of two layers and four tokens
+    ],
+)
+def test_a_text_is_not_held_for_more_rows_than_there_is_room_for(
+    monkeypatch, tmp_path, limit, value, sizes
+):
+    settings = Settings(methods=("rollout",), positions="all", truncate="cut")
+    results = [of_all_positions(i, "x" * 100) for i in range(2)]
+    expected = pq.read_table(io.BytesIO(written(results, settings)))
+    monkeypatch.setattr(parquet, limit, value)
+    path = tmp_path / "part-000000.parquet"
+    path.write_bytes(written(results, settings))
+    file = pq.ParquetFile(path)
+    assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == sizes
+    assert file.read() == expected
+    manifest = Manifest(settings, 2, {}, {}, ())
+    first, second = reading._read(path, manifest)
+    assert (first.index, second.index) == (0, 1)
+    assert first.positions == (0, 1, 2, 3)
+    assert np.array_equal(second.scores["rollout"], results[1].scores["rollout"])
+    [found] = reading._read(path, manifest, ("id", "1"))
+    assert found.index == 1
 
 
 def test_no_rows_are_a_file_with_columns():

@@ -3,7 +3,8 @@
 The same results give the same bytes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import IO, Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from attnflow.corpus.manifest import SCHEMA
 from attnflow.corpus.packages import import_pyarrow
 from attnflow.corpus.settings import Settings
 
-CELLS = 2**22  # scores of one method in a row group, which is what is held in memory twice
+# Of one row group, which is what is held in memory twice:
+CELLS = 2**22  # scores of one method
+CHARACTERS = 2**26  # of texts and tokens, which are there again in every row
 REPEATED = ("index", "id", "line", "text", "tokens.list.element", "prediction", "prediction_kind")
 
 
@@ -64,17 +67,43 @@ def write_parquet(file: IO[bytes], results: Sequence[Scored], settings: Settings
             writer.write_table(_table(pa, schema, group, settings))
 
 
-def _groups(results: Sequence[Scored]) -> Iterator[Sequence[Scored]]:
-    """Results in groups of no more than CELLS scores a method, at least one in each."""
-    start = cells = 0
-    for i, one in enumerate(results):
-        more = len(one.layers) * len(one.positions) * len(one.tokens)
-        if i > start and cells + more > CELLS:
-            yield results[start:i]
-            start, cells = i, 0
-        cells += more
-    if start < len(results):
-        yield results[start:]
+def _groups(results: Iterable[Scored]) -> Iterator[Sequence[Scored]]:
+    """Results in groups that are within the limits, at least one in each."""
+    held: list[Scored] = []
+    cells = characters = 0
+    for piece in (piece for one in results for piece in _pieces(one)):
+        rows = len(piece.layers) * len(piece.positions)
+        cells += rows * len(piece.tokens)
+        characters += rows * _width(piece)
+        if held and (cells > CELLS or characters > CHARACTERS):
+            yield held
+            held, cells, characters = [], rows * len(piece.tokens), rows * _width(piece)
+        held.append(piece)
+    if held:
+        yield held
+
+
+def _pieces(one: Scored) -> Iterator[Scored]:
+    """An example, or, if it is too large for one group, parts of it with some positions each.
+
+    A position always has all of its layers in the same group.
+    """
+    n_layers = max(len(one.layers), 1)
+    most = min(
+        CELLS // max(n_layers * len(one.tokens), 1), CHARACTERS // max(n_layers * _width(one), 1)
+    )
+    if most >= len(one.positions):
+        yield one
+        return
+    for start in range(0, len(one.positions), max(most, 1)):
+        part = slice(start, start + max(most, 1))
+        scores = {name: values[:, part] for name, values in one.scores.items()}
+        yield replace(one, positions=one.positions[part], scores=scores)
+
+
+def _width(one: Scored) -> int:
+    """How many characters are in each row of an example."""
+    return len(one.example.text) + sum(map(len, one.tokens))
 
 
 def _table(pa: Any, schema: Any, results: Sequence[Scored], settings: Settings) -> Any:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -149,19 +150,28 @@ def _read(
     path: Path, manifest: Manifest, only: tuple[str, str | int] | None = None
 ) -> Iterator[Stored]:
     """The examples of a shard. only: a column and what it must hold, such as ("id", "a")."""
-    column, wanted = only or ("id", None)
-    if only is not None:
-        values = (group.column(column).to_pylist() for group in row_groups(path, [column]))
-        if not any(wanted in held for held in values):
-            return
-    for group in row_groups(path):
-        rows = group.to_pylist()
-        start = 0
-        for end in range(1, len(rows) + 1):
-            if end == len(rows) or rows[end]["index"] != rows[start]["index"]:
-                if only is None or rows[start][column] == wanted:
-                    yield _join(rows[start:end], manifest)
-                start = end
+    held: list[dict[str, Any]] = []
+    for row in _rows(path, only):
+        if held and row["index"] != held[0]["index"]:
+            yield _join(held, manifest)
+            held = []
+        held.append(row)
+    if held:
+        yield _join(held, manifest)
+
+
+def _rows(path: Path, only: tuple[str, str | int] | None) -> Iterator[dict[str, Any]]:
+    """The rows of a shard; those of a large example may lie in several row groups."""
+    if only is None:
+        for group in row_groups(path):
+            yield from group.to_pylist()
+        return
+    column, wanted = only
+    values = (group.column(column).to_pylist() for group in row_groups(path, [column]))
+    if any(wanted in held for held in values):
+        compute = import_module("pyarrow.compute")
+        for group in row_groups(path):
+            yield from group.filter(compute.equal(group.column(column), wanted)).to_pylist()
 
 
 def _join(rows: list[dict[str, Any]], manifest: Manifest) -> Stored:

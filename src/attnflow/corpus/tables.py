@@ -61,8 +61,9 @@ def correlate(
     sums = {pair: _Sums() for pair in pairs}
     layers: tuple[int, ...] = ()
     entries = list(corpus.folder.entries())
+    columns = ["explained", "position", "layer", "special", *_scores_in(pairs)]
     for done, entry in enumerate(entries, start=1):
-        for group in row_groups(corpus.folder.parquet(entry.shard)):
+        for group in row_groups(corpus.folder.parquet(entry.shard), columns):
             layers = _add_group(group, pairs, sums, special) or layers
         if progress is not None:
             progress(done, len(entries))
@@ -105,6 +106,10 @@ class _Sums:
         return Agreement(method, against, layers, mean, sd, self.n, self.left_out)
 
 
+def _scores_in(pairs: list[tuple[str, str]]) -> list[str]:
+    return list(dict.fromkeys(name for pair in pairs for name in pair))
+
+
 def _add_group(
     group: Any,
     pairs: list[tuple[str, str]],
@@ -118,8 +123,7 @@ def _add_group(
     layers = tuple(dict.fromkeys(_numbers(group, "layer").tolist()))
     if not layers:
         return ()
-    names = list(dict.fromkeys(name for pair in pairs for name in pair))
-    for arrays, hidden in _by_length(group, names, len(layers)):
+    for arrays, hidden in _by_length(group, _scores_in(pairs), len(layers)):
         for method, against in pairs:
             first, second = arrays[method], np.abs(arrays[against])  # [examples, layers, tokens]
             keep = ~np.isnan(first[:, 0]) & ~np.isnan(second[:, 0])

@@ -5,7 +5,7 @@ import { make, setText } from "./elements.ts";
 import { range, type Change, type Field } from "./fields.ts";
 import { METHODS, type Header } from "./format.ts";
 import { makeOptions, type Options } from "./options.ts";
-import { hintOf, meaningOf, METHOD_NAMES, VIEW_NAMES } from "./phrases.ts";
+import { areDimmed, meaningOf, METHOD_NAMES, VIEW_HINTS, VIEW_NAMES } from "./phrases.ts";
 import type { Reading } from "./reading.ts";
 import { VIEWS, type State } from "./state.ts";
 import { visible } from "./visible.ts";
@@ -24,6 +24,7 @@ export class Controls {
   private readonly count: HTMLElement;
   private readonly meaning: HTMLElement;
   private readonly hint: HTMLElement;
+  private readonly dimmed: HTMLElement;
   private readonly options: Options;
   private readonly fields: Field[];
 
@@ -33,7 +34,8 @@ export class Controls {
     const layer = makeLayer(header, change);
     const examples = makeExamples(header, change);
     this.meaning = make("p", { class: "meaning", testid: "explanation" });
-    this.hint = make("p", { class: "hint", testid: "hint" });
+    this.hint = make("span");
+    this.dimmed = makeDimmed(change);
     this.tabs = tabs.element;
     this.searchBox = makeSearch(change, nextFound);
     this.count = make("output", { class: "count", testid: "search-count" });
@@ -43,7 +45,7 @@ export class Controls {
     this.element = make(
       "div",
       { class: "controls" },
-      this.hint,
+      make("p", { class: "hint", testid: "hint" }, this.hint, this.dimmed),
       make("div", { class: "main-row" }, methods.element, layer.element, searching),
       this.meaning,
       examples.element,
@@ -63,9 +65,26 @@ export class Controls {
     if (this.searchBox.value !== state.search) this.searchBox.value = state.search;
     this.meaning.hidden = state.view === "heads";
     setText(this.meaning, meaningOf(readings));
-    setText(this.hint, hintOf(readings));
+    setText(this.hint, VIEW_HINTS[state.view]);
+    this.dimmed.hidden = !areDimmed(readings);
     setText(this.count, state.search.trim() ? `${found} found` : "");
   }
+}
+
+/** What to do where special tokens take most of the colours. */
+function makeDimmed(change: Change): HTMLElement {
+  const button = make(
+    "button",
+    { type: "button", class: "tool", testid: "hide-special" },
+    "Hide them",
+  );
+  button.addEventListener("click", () => {
+    change({ special: false });
+    // The button goes; the keyboard passes to the switch that takes it back.
+    const root = button.getRootNode() as ShadowRoot;
+    root.querySelector<HTMLElement>('[data-testid="special"]')?.focus();
+  });
+  return make("span", {}, "Special tokens outshine the others. ", button);
 }
 
 function makeTabs(header: Header, change: Change): Field {

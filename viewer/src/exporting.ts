@@ -2,7 +2,7 @@
 
 import { CanvasPainter, measure, type Painter } from "./painter.ts";
 import type { Panel } from "./panel.ts";
-import { lookingFrom, VIEW_NAMES } from "./phrases.ts";
+import { lookingFrom, quoted, VIEW_NAMES } from "./phrases.ts";
 import type { State } from "./state.ts";
 import { SvgPainter } from "./svgPainter.ts";
 import type { Theme } from "./theme.ts";
@@ -54,9 +54,12 @@ function captionOf({ reading, scene }: Panel): string[] {
   if (!reading) return [];
   const note = scene?.note?.map((part) => part.text).join("");
   const prediction = reading.example.prediction;
-  const target =
-    prediction && `${visible(prediction.target.label)} ${percent(prediction.target.probability)}`;
-  return [note || `${lookingFrom(reading)}.`, ...(target ? [`The model predicts ${target}.`] : [])];
+  const said = [note || `${lookingFrom(reading)}.`];
+  if (prediction) {
+    const { label, probability } = prediction.target;
+    said.push(`The model predicts ${quoted(visible(label))} (${percent(probability)}).`);
+  }
+  return said;
 }
 
 /** Break a text into lines of a width, between words. */
@@ -121,11 +124,7 @@ export function paintSvg(
   return painter.finish(sheet.width, sheet.height, visible(title));
 }
 
-export async function paintPng(
-  panels: readonly Panel[],
-  theme: Theme,
-  beside: boolean,
-): Promise<Blob> {
+export function paintPng(panels: readonly Panel[], theme: Theme, beside: boolean): Blob {
   const sheet = arrange(panels, beside);
   const ratio = Math.min(2, LONGEST / sheet.width, LONGEST / sheet.height);
   const canvas = document.createElement("canvas");
@@ -138,12 +137,16 @@ export async function paintPng(
   paintSheet(new CanvasPainter(context), sheet, theme, (x, y) =>
     context.setTransform(ratio, 0, 0, ratio, x * ratio, y * ratio),
   );
-  return new Promise((done, failed) =>
-    canvas.toBlob(
-      (blob) => (blob ? done(blob) : failed(new Error("The picture could not be made."))),
-      "image/png",
-    ),
-  );
+  return pngOf(canvas);
+}
+
+/** The canvas as a file. Not by `toBlob`, for which a busy or hidden page waits up to seven seconds. */
+function pngOf(canvas: HTMLCanvasElement): Blob {
+  const [head, data] = canvas.toDataURL("image/png").split(",");
+  if (!head.startsWith("data:image/png") || !data)
+    throw new Error("The picture could not be made.");
+  const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
+  return new Blob([bytes], { type: "image/png" });
 }
 
 /** Words of letters and digits, joined by hyphens: as many as fit into `most` characters. */

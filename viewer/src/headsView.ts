@@ -1,67 +1,14 @@
 // Heads view: every head of a layer as a small map, rows looking at columns; one can be enlarged.
-// A head's rollout to the input is its augmented matrix on the rollout of the layers below, where
-// heads are merged (paper, appendix A.1).
 
-import { makeAxis, paintLabel } from "./axis.ts";
+import { makeAxis, paintLabel, type Axis } from "./axis.ts";
+import { headMap, headNumbers, type HeadMap } from "./headMaps.ts";
 import type { Painter } from "./painter.ts";
 import { fit } from "./painter.ts";
 import { quoted } from "./phrases.ts";
 import type { Reading } from "./reading.ts";
 import type { Scene, Target } from "./scene.ts";
-import type { Column } from "./table.ts";
 import { shade } from "./theme.ts";
 import { digits } from "./visible.ts";
-
-interface HeadMap {
-  head: number;
-  values: Float32Array; // [items, items]
-  most: number;
-}
-
-/** The matrix of one head between items, or null while it is missing. */
-function headMatrix(reading: Reading, head: number): Float32Array | null {
-  const { numbers, layer, items, state } = reading;
-  const { n } = numbers;
-  let matrix: Float32Array | null;
-  if (state.headsOf === "rollout") matrix = numbers.headRollout(layer, head);
-  else matrix = numbers.heads(layer)?.subarray((head - 1) * n * n, head * n * n) ?? null;
-  if (!matrix || items.labels.length === n) return matrix;
-  const count = items.labels.length;
-  const out = new Float32Array(count * count);
-  for (let q = 0; q < n; q++) {
-    const to = items.of[q];
-    const share = 1 / items.groups[to].length;
-    for (let k = 0; k < n; k++) out[to * count + items.of[k]] += matrix[q * n + k] * share;
-  }
-  return out;
-}
-
-function headMap(reading: Reading, head: number): HeadMap | null {
-  const values = headMatrix(reading, head);
-  if (!values) return null;
-  const count = reading.items.labels.length;
-  let most = 0;
-  for (const q of reading.columns) {
-    for (const k of reading.columns) most = Math.max(most, values[q * count + k]);
-  }
-  return { head, values, most };
-}
-
-const headNumbers = (reading: Reading): number[] =>
-  Array.from({ length: reading.example.n_heads }, (_, i) => i + 1);
-
-/** The chosen position's row of every head, for the table. */
-export function headColumns(reading: Reading): Column[] | null {
-  const { items, item, example, state } = reading;
-  if (!example.n_heads) return null;
-  const count = items.labels.length;
-  const heads = state.head === null ? headNumbers(reading) : [state.head];
-  return heads.map((head) => ({
-    title: `Head ${head}`,
-    key: `head/${head}`,
-    row: headMatrix(reading, head)?.slice(item * count, (item + 1) * count) ?? null,
-  }));
-}
 
 export function headsScene(reading: Reading, width: number): Scene {
   const { example, state } = reading;
@@ -93,140 +40,144 @@ const noteOf = (reading: Reading): string =>
     ? `Heads of layer ${reading.layer} followed down to the input: each head's attention on the rollout of the layers below.`
     : `Attention of each head of layer ${reading.layer} to the positions one layer below.`;
 
-function multiples(reading: Reading, width: number): Scene {
-  const { theme, state, columns } = reading;
-  const heads = headNumbers(reading);
-  const maps = heads.map((head) => headMap(reading, head));
-  const shared = Math.max(...maps.map((map) => map?.most ?? 0));
+const pixels = (size: number): number => size * Math.min(globalThis.devicePixelRatio || 1, 3);
+
+interface Tiles {
+  size: number; // of one head's square
+  place(i: number): [number, number];
+  at(x: number, y: number): number; // which head, from 0; -1 if none
+  height: number;
+}
+
+/** Where the small maps stand. */
+function tile(count: number, width: number): Tiles {
   const gap = 20;
-  const across = Math.max(
-    2,
-    Math.min(heads.length, Math.floor((width + gap) / (width < 500 ? 150 : 190)), 6),
-  );
+  const fitting = Math.floor((width + gap) / (width < 500 ? 150 : 190));
+  const across = Math.max(2, Math.min(count, fitting, 6));
   const size = Math.floor((width - 4 - (across - 1) * gap) / across);
   const place = (i: number): [number, number] => [
     2 + (i % across) * (size + gap),
     Math.floor(i / across) * (size + 38) + 24,
   ];
-  const at = columns.indexOf(reading.item);
-  const headAt = (x: number, y: number): number | null => {
-    const i = heads.findIndex((_, one) => {
-      const [left, top] = place(one);
-      return x >= left && x < left + size && y >= top - 22 && y < top + size;
-    });
-    return i < 0 ? null : i;
-  };
+  const at = (x: number, y: number): number =>
+    Array.from({ length: count }, (_, i) => place(i)).findIndex(
+      ([left, top]) => x >= left && x < left + size && y >= top - 22 && y < top + size,
+    );
+  return { size, place, at, height: place(count - 1)[1] + size + 6 };
+}
+
+function multiples(reading: Reading, width: number): Scene {
+  const { theme, state } = reading;
+  const heads = headNumbers(reading);
+  const { size, place, at, height } = tile(heads.length, width);
+  const maps = heads.map((head) => headMap(reading, head, pixels(size)));
+  const shared = Math.max(...maps.map((map) => map?.most ?? 0));
+  const one = state.scale === "shared";
   return {
     width,
-    height: place(heads.length - 1)[1] + size + 6,
+    height,
     focus: null,
     note: [{ text: noteOf(reading) }],
-    most: state.scale === "shared" ? shared : undefined,
+    most: one ? shared : undefined,
+    waiting: maps.includes(null),
     paint: (painter) =>
-      maps.forEach((map, i) => {
-        const [x, y] = place(i);
-        painter.text(`Head ${i + 1}`, x, y - 8, { size: 12, weight: 600, fill: theme.ink });
-        if (!map) {
-          painter.rect(x, y, size, size, { fill: theme.raised, radius: 3 });
-          painter.text("…", x + size / 2, y + size / 2, { size: 14, fill: theme.quiet });
-          return;
-        }
-        painter.text(`to ${digits(map.most)}`, x + size, y - 8, {
-          size: 11,
-          align: "right",
-          fill: theme.quiet,
-        });
-        paintMap(painter, reading, map, x, y, size, state.scale === "shared" ? shared : map.most);
-        paintRow(painter, reading, at, x, y, size);
-      }),
+      maps.forEach((map, i) => paintTile(painter, reading, i, map, place(i), size, one && shared)),
     hit: (x, y) => {
-      const i = headAt(x, y);
-      if (i === null) return null;
+      const i = at(x, y);
+      if (i < 0) return null;
       const [left, top] = place(i);
-      return hitMap(
-        reading,
-        maps[i],
-        i + 1,
-        x - left,
-        y - top,
-        size,
-        { head: i + 1 },
-        "Click to enlarge",
-      );
+      const click = { change: { head: i + 1 }, hint: "Click to enlarge" };
+      return hitMap(reading, maps[i], i + 1, x - left, y - top, size, click);
     },
     paintHover: (painter, target) => {
       const [left, top] = place(Number(target.key.split("/")[0]) - 1);
-      painter.rect(left - 2, top - 2, size + 4, size + 4, {
-        stroke: theme.accent,
-        width: 2,
-        radius: 3,
-      });
+      const frame = { stroke: theme.accent, width: 2, radius: 3 };
+      painter.rect(left - 2, top - 2, size + 4, size + 4, frame);
     },
   };
 }
 
+/** One small map under its name. shared: the darkest value of all heads, or false for its own. */
+function paintTile(
+  painter: Painter,
+  reading: Reading,
+  i: number,
+  map: HeadMap | null,
+  [x, y]: [number, number],
+  size: number,
+  shared: number | false,
+): void {
+  const { theme } = reading;
+  painter.text(`Head ${i + 1}`, x, y - 8, { size: 12, weight: 600, fill: theme.ink });
+  if (!map) {
+    painter.rect(x, y, size, size, { fill: theme.raised, radius: 3 });
+    painter.text("…", x + size / 2, y + size / 2, { size: 14, fill: theme.quiet });
+    return;
+  }
+  const most = { size: 11, align: "right" as const, fill: theme.quiet };
+  painter.text(`to ${digits(map.most)}`, x + size, y - 8, most);
+  paintMap(painter, reading, map, x, y, size, shared === false ? map.most : shared);
+  paintRow(painter, reading, x, y, size);
+}
+
+const ENLARGED_TOP = 34;
+
 function enlarged(reading: Reading, width: number, head: number): Scene {
   const { theme, labels, columns, rightToLeft } = reading;
-  const map = headMap(reading, head);
   const left = Math.min(120, Math.max(60, width * 0.16));
-  const axis = makeAxis(labels, columns, rightToLeft, left, Math.min(width - left, 640), {
-    least: 1,
-    most: 44,
-    fit: true,
-  });
-  const readable = axis.step >= 9;
+  const limits = { least: 1, most: 44, fit: true };
+  const axis = makeAxis(labels, columns, rightToLeft, left, Math.min(width - left, 640), limits);
+  const map = headMap(reading, head, pixels(axis.width));
   const size = axis.width;
-  const top = 34;
-  const at = columns.indexOf(reading.item);
+  const top = ENLARGED_TOP;
+  const readable = axis.step >= 9;
+  const how = "Click a row to look from it; click the title or press Esc for all heads.";
   return {
     width: Math.max(left + size + 8, 260),
     height: top + size + (readable ? axis.labelHeight : 0) + 10,
     focus: null,
-    note: [
-      {
-        text: `${noteOf(reading)} Click a row to look from it; click the title or press Esc for all heads.`,
-      },
-    ],
+    note: [{ text: `${noteOf(reading)} ${how}` }],
     most: map?.most,
+    waiting: !map,
     paint: (painter) => {
       painter.text(`← all heads`, 0, 16, { size: 13, fill: theme.accent, weight: 600 });
       painter.text(`Head ${head}`, left, 16, { size: 14, fill: theme.ink, weight: 650 });
       if (!map) return;
       paintMap(painter, reading, map, left, top, size, map.most);
-      paintRow(painter, reading, at, left, top, size);
-      if (!readable) return;
-      columns.forEach((item, row) => {
-        const bold = item === reading.item;
-        const fill = bold ? theme.accent : reading.found.has(item) ? theme.found : theme.ink;
-        painter.text(
-          fit(labels[item], left - 12, axis.size),
-          left - 8,
-          top + (row + 0.5) * axis.step + 4,
-          {
-            size: Math.min(axis.size, axis.step),
-            align: "right",
-            fill,
-            weight: bold ? 700 : 400,
-          },
-        );
-        paintLabel(painter, { ...axis, upright: true }, labels[item], item, top + size, {
-          fill,
-        });
-      });
+      paintRow(painter, reading, left, top, size);
+      if (readable) paintNames(painter, reading, axis);
     },
     hit: (x, y) => {
       if (y < top - 8) return { key: "back", lines: ["All heads"], change: { head: null } };
-      return hitMap(reading, map, head, x - left, y - top, size, null, "");
+      return hitMap(reading, map, head, x - left, y - top, size, null);
     },
     paintHover: (painter, target) => {
       if (target.key === "back" || !map) return;
       const [, row] = target.key.split("/").map(Number);
-      painter.rect(left, top + row * axis.step, size, axis.step, {
-        stroke: theme.bottleneck,
-        width: 1.5,
-      });
+      const frame = { stroke: theme.bottleneck, width: 1.5 };
+      painter.rect(left, top + row * axis.step, size, axis.step, frame);
     },
   };
+}
+
+/** The tokens beside and below an enlarged head. */
+function paintNames(painter: Painter, reading: Reading, axis: Axis): void {
+  const { theme, labels, columns, found } = reading;
+  const { left, step, size: font, width } = axis;
+  columns.forEach((item, row) => {
+    const bold = item === reading.item;
+    const fill = bold ? theme.accent : found.has(item) ? theme.found : theme.ink;
+    const y = ENLARGED_TOP + (row + 0.5) * step + 4;
+    painter.text(fit(labels[item], left - 12, font), left - 8, y, {
+      size: Math.min(font, step),
+      align: "right",
+      fill,
+      weight: bold ? 700 : 400,
+    });
+    paintLabel(painter, { ...axis, upright: true }, labels[item], item, ENLARGED_TOP + width, {
+      fill,
+    });
+  });
 }
 
 function paintMap(
@@ -238,16 +189,15 @@ function paintMap(
   size: number,
   most: number,
 ): void {
-  const { columns, theme, items, rightToLeft, state } = reading;
-  const count = items.labels.length;
-  const across = rightToLeft ? [...columns].reverse() : columns;
+  const { theme, state } = reading;
   const { packed } = theme.ramp;
   const least = state.threshold * most;
+  const { side, cells } = map;
   painter.cells(x, y, size, size, {
-    columns: across.length,
-    rows: columns.length,
+    columns: side,
+    rows: side,
     cell: (c, r) => {
-      const value = map.values[columns[r] * count + across[c]];
+      const value = cells[r * side + c];
       return packed[value >= least && most > 0 ? shade(value / most) : 0];
     },
   });
@@ -255,14 +205,8 @@ function paintMap(
 }
 
 /** A mark at the row of the chosen position. */
-function paintRow(
-  painter: Painter,
-  reading: Reading,
-  at: number,
-  x: number,
-  y: number,
-  size: number,
-): void {
+function paintRow(painter: Painter, reading: Reading, x: number, y: number, size: number): void {
+  const at = reading.columns.indexOf(reading.item);
   if (at < 0) return;
   const step = size / reading.columns.length;
   painter.rect(x - 1, y + at * step - 0.5, size + 2, Math.max(step, 2) + 1, {
@@ -278,8 +222,7 @@ function hitMap(
   x: number,
   y: number,
   size: number,
-  change: Target["change"],
-  hint: string,
+  click: { change: Target["change"]; hint: string } | null,
 ): Target | null {
   const { columns, labels, items, rightToLeft } = reading;
   const step = size / columns.length;
@@ -287,7 +230,7 @@ function hitMap(
   const column = Math.floor(x / step);
   const title = `Head ${head}`;
   if (!map || row < 0 || row >= columns.length || column < 0 || column >= columns.length) {
-    return change && { key: `${head}`, lines: [title], change };
+    return click && { key: `${head}`, lines: [title], change: click.change };
   }
   const query = columns[row];
   const key = columns[rightToLeft ? columns.length - 1 - column : column];
@@ -297,8 +240,8 @@ function hitMap(
     lines: [
       title,
       `${quoted(labels[query])} looks at ${quoted(labels[key])}: ${digits(value)}`,
-      ...(hint ? [hint] : []),
+      ...(click ? [click.hint] : []),
     ],
-    change: change ?? { position: items.groups[query][0] },
+    change: click?.change ?? { position: items.groups[query][0] },
   };
 }

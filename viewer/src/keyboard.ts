@@ -28,7 +28,7 @@ export function pressed(event: KeyboardEvent, reading: Reading, events: KeyEvent
   const target = event.composedPath()[0] as HTMLElement;
   const typing = target instanceof HTMLInputElement && target.type === "search";
   if (event.key === "Escape") return giveUp(reading, events);
-  if (typing) return false;
+  if (typing || target instanceof HTMLSelectElement) return false; // they have keys of their own
   if (moving.has(event.key)) {
     const onView = target.closest(".stage, .sentence") !== null;
     return onView && move(event, reading, events);

@@ -4,6 +4,7 @@ import { labelStyle, makeAxis, paintLabel, thinLabels, type Axis } from "./axis.
 import { METHODS, type Method } from "./format.ts";
 import type { Painter } from "./painter.ts";
 import { METHOD_NAMES, quoted } from "./phrases.ts";
+import { cellsOf } from "./pooling.ts";
 import { byWorth, keep, largest, scoresAt, type Reading, type Row } from "./reading.ts";
 import type { Scene, Target } from "./scene.ts";
 import { shade } from "./theme.ts";
@@ -49,7 +50,7 @@ export function mapLargest(reading: Reading): number {
 function lay(reading: Reading, width: number): Layout {
   const { labels, columns, rightToLeft, example, state } = reading;
   const third = (width - 3 - 2 * GAP) / 3 - LEFT;
-  const beside = third / columns.length >= 20;
+  const beside = third / columns.length >= 16;
   const room = beside ? third : width - LEFT - 3;
   const limits = { least: 13, most: beside ? 44 : 56, fit: state.fit };
   const cell = Math.max(13, Math.min(26, Math.round(240 / example.n_layers)));
@@ -111,7 +112,7 @@ export function mapScene(reading: Reading, width: number, shared: number): Scene
 
 function paintCells(painter: Painter, reading: Reading, map: HeatMap, { body }: Layout): void {
   const { theme, state, example } = reading;
-  const { axis, top, rows, kept, most } = map;
+  const { axis, top, most } = map;
   const current = map.method === state.method;
   const layers = example.n_layers;
   painter.text(METHOD_NAMES[map.method], axis.left, top - 11, {
@@ -124,18 +125,30 @@ function paintCells(painter: Painter, reading: Reading, map: HeatMap, { body }: 
     align: "right",
     fill: theme.quiet,
   });
+  const count = axis.columns.length;
+  const side = Math.min(count, Math.max(1, Math.floor(axis.width))); // a pixel shows several
   painter.cells(axis.left, top, axis.width, body, {
-    columns: axis.columns.length,
+    columns: side,
     rows: layers,
     cell: (c, r) => {
-      const layer = layers - 1 - r;
-      const item = axis.columns[c];
-      const value = rows[layer]?.[item];
-      if (value === undefined) return 0;
-      const shown = kept[layer][item] && value >= state.threshold * most && most > 0;
-      return theme.ramp.packed[shown ? shade(value / most) : 0];
+      const items = axis.columns.slice(...cellsOf(c, count, side));
+      const value = strongest(reading, map, layers - 1 - r, items);
+      return value === null ? 0 : theme.ramp.packed[most > 0 ? shade(value / most) : 0];
     },
   });
+}
+
+/** The largest score that is shown of some items; 0 if they are all hidden, null if not known. */
+function strongest(
+  { state }: Reading,
+  { rows, kept, most }: HeatMap,
+  layer: number,
+  items: readonly number[],
+): number | null {
+  const row = rows[layer];
+  if (!row) return null;
+  const shown = items.filter((item) => kept[layer][item] && row[item] >= state.threshold * most);
+  return shown.reduce((max, item) => Math.max(max, row[item]), 0);
 }
 
 /** The numbers of layers, and a frame around the chosen one. */

@@ -162,7 +162,8 @@ export class Panel {
 
   showProgress(): void {
     const progress = this.numbers.progress;
-    const waiting = this.reading && !this.reading.row && !this.numbers.error;
+    const missing = (this.reading && !this.reading.row) || this.scene?.waiting;
+    const waiting = missing && !this.numbers.error;
     let text = "";
     if (progress) {
       const share = progress.total > 1 ? `: ${progress.done} of ${progress.total}` : "";

@@ -36,7 +36,7 @@ export const VIEW_HINTS: Record<ViewName, string> = {
     "The brighter a patch, the more of it reaches the position. Click a patch to look from it.",
 };
 
-const LONG = 30; // items; in shorter texts one sees at a glance what takes the colour
+const FEW = 4; // items; with so few one sees at a glance what takes the colour
 const FAR = 3; // times the highest other score
 
 /** What the chosen method is, and what its scores are where tokens were merged to words. */
@@ -50,16 +50,15 @@ export function meaningOf(readings: readonly Reading[]): string {
   return METHOD_MEANING[method] + (summed ? sum : "");
 }
 
-/** What a view shows, and what to do where special tokens take most of the colours. */
-export function hintOf(readings: readonly Reading[]): string {
-  const { view } = readings[0].state;
-  const dimmed = (view === "text" || view === "map") && readings.some(isDimmed);
-  return VIEW_HINTS[view] + (dimmed ? " Hide special tokens to see the others better." : "");
-}
+const SHADED: readonly ViewName[] = ["text", "map", "heads"];
 
-/** Whether a special token that is shown is far above all others of a long text. */
+/** Whether special tokens take most of the colours, so that the others are hard to see. */
+export const areDimmed = (readings: readonly Reading[]): boolean =>
+  SHADED.includes(readings[0].state.view) && readings.some(isDimmed);
+
+/** Whether a special token that is shown is far above all others. */
 function isDimmed({ row, columns, items }: Reading): boolean {
-  if (columns.length <= LONG) return false;
+  if (columns.length <= FEW) return false;
   const special = columns.filter((i) => items.special[i]);
   const others = columns.filter((i) => !items.special[i]);
   return others.length > 0 && largest(row, special) > FAR * largest(row, others);

@@ -26,6 +26,8 @@ export interface Scene {
   cut?: CutEdge[];
   /** The value that has the darkest colour, if the drawing has one scale. */
   most?: number;
+  /** Whether parts of it are still to come. */
+  waiting?: boolean;
   /** sight: the part that is on screen, for scenes that can leave out the rest. */
   paint(painter: Painter, sight?: { from: number; to: number }): void;
   hit(x: number, y: number): Target | null;

@@ -1,7 +1,7 @@
 // Text view: the sentence as real text with shaded words. Drawn with elements, so that it wraps,
 // can be selected and read aloud; for export it is painted where the elements stand.
 
-import type { Painter } from "./painter.ts";
+import { fit, type Painter } from "./painter.ts";
 import type { Reading } from "./reading.ts";
 import { shade, type Theme } from "./theme.ts";
 import { digits, shorten } from "./visible.ts";
@@ -129,7 +129,9 @@ export function paintChips(
       ...(i === chosen ? { stroke: theme.accent, width: 2 } : {}),
     });
     const size = parseFloat(getComputedStyle(chip).fontSize) || 19;
-    painter.text(labels[i], x + box.width / 2, y + box.height / 2 + size * 0.35, {
+    // A label that fills several lines on screen has one here.
+    const label = fit(labels[i], box.width, size);
+    painter.text(label, x + box.width / 2, y + box.height / 2 + size * 0.35, {
       size,
       align: "center",
       fill: chip.style.color || theme.ink,

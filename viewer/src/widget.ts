@@ -4,7 +4,7 @@ import { Controls } from "./controls.ts";
 import { make, setText } from "./elements.ts";
 import { fileName, paintPng, paintSvg } from "./exporting.ts";
 import { readHeader, type Header, type Source } from "./format.ts";
-import { headColumns } from "./headsView.ts";
+import { headColumns } from "./headMaps.ts";
 import { makeHelp } from "./help.ts";
 import { pressed } from "./keyboard.ts";
 import { mapLargest } from "./mapView.ts";
@@ -177,7 +177,7 @@ class Widget implements Viewer {
     return paintSvg(this.shownPanels(), this.theme(), this.beside(), this.header.title);
   }
 
-  exportPng(): Promise<Blob> {
+  async exportPng(): Promise<Blob> {
     this.render();
     return paintPng(this.shownPanels(), this.theme(), this.beside());
   }

@@ -5,9 +5,10 @@ import { makeAxis, thinLabels } from "../src/axis.ts";
 import { fileName } from "../src/exporting.ts";
 import { findEdges } from "../src/flowEdges.ts";
 import { flowScene } from "../src/flowView.ts";
-import { headColumns, headsScene } from "../src/headsView.ts";
+import { headColumns } from "../src/headMaps.ts";
+import { headsScene } from "../src/headsView.ts";
 import { mapScene } from "../src/mapView.ts";
-import { hintOf, meaningOf, spoken } from "../src/phrases.ts";
+import { areDimmed, meaningOf, spoken } from "../src/phrases.ts";
 import type { Scene } from "../src/scene.ts";
 import { SvgPainter } from "../src/svgPainter.ts";
 import { settle } from "./reading.ts";
@@ -162,22 +163,22 @@ test("the flow of words is said to be a sum, where there are words of several to
   assert.doesNotMatch(await meaning({ method: "flow", words: true, normalise: "rows" }), sum);
 });
 
-test("hiding special tokens is offered where they take the colours of a long text", async () => {
-  const long = (scores: number[], change = {}): Promise<string> =>
+test("hiding special tokens is offered where they take the colours", async () => {
+  const dimmed = (scores: number[], change = {}): Promise<boolean> =>
     settle(change, (reading) => {
       const special = scores.map((_, i) => i === 0);
       const columns = scores.map((_, i) => i).filter((i) => reading.state.special || i > 0);
       const items = { ...reading.items, special };
-      return hintOf([{ ...reading, items, columns, row: Float32Array.from(scores) }]);
+      return areDimmed([{ ...reading, items, columns, row: Float32Array.from(scores) }]);
     });
-  const hint = /Hide special tokens to see the others better\.$/;
-  const others = new Array<number>(31).fill(0.25);
-  assert.match(await long([0.8, ...others]), hint);
-  assert.match(await long([0.8, ...others], { view: "map" }), hint);
-  assert.doesNotMatch(await long([0.75, ...others]), hint, "three times is not more than that");
-  assert.doesNotMatch(await long([0.8, ...others], { special: false }), hint);
-  assert.doesNotMatch(await long([0.8, ...others], { view: "flow" }), hint);
-  assert.doesNotMatch(await long([0.8, 0.1]), hint, "a short text");
+  const others = new Array<number>(6).fill(0.25);
+  for (const view of ["text", "map", "heads"]) {
+    assert.equal(await dimmed([0.8, ...others], { view }), true, view);
+  }
+  assert.equal(await dimmed([0.75, ...others]), false, "three times is not more than that");
+  assert.equal(await dimmed([0.8, ...others], { special: false }), false);
+  assert.equal(await dimmed([0.8, ...others], { view: "flow" }), false);
+  assert.equal(await dimmed([0.8, 0.1]), false, "two tokens");
 });
 
 test("pictures are named by view, method and text", () => {

@@ -1,0 +1,99 @@
+"""Details of the viewer in a real browser: what is easily overlooked, and easily lost again."""
+
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from attnflow import Attentions, Explanation
+from attnflow.viewer.visible import visible
+from tests.viewer.browsing import Watched, chromium
+from tests.viewer.examples import HOSTILE, hostile, made_up
+
+LONG = "W" * 200
+TOKENS = ("[CLS]", "the", "key", "to", "the", "cabinet", LONG)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as made:
+        yield made
+
+
+def outshone():
+    """An explanation whose [CLS] takes nearly all attention."""
+    n = len(TOKENS)
+    weights = np.full((2, 3, n, n), 0.1 / (n - 1))
+    weights[..., 0] = 0.9
+    return Explanation.from_attentions(Attentions(weights, TOKENS), text="the key to the cabinet")
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens an explanation as a file, offline; nothing may be complained about."""
+    pages = []
+
+    def open_(explanation, state="", **options):
+        uri = explanation.to_html(tmp_path / f"{len(pages)}.html").as_uri()
+        watched = Watched(browser, network=False, **options)
+        pages.append(watched)
+        watched.page.goto(f"{uri}#{state}")
+        watched.page.get_by_test_id("ranking").locator("li").first.wait_for()
+        return watched
+
+    yield open_
+    for watched in pages:
+        watched.close()
+
+
+def export_svg(page):
+    with page.expect_download() as download:
+        page.get_by_test_id("export-svg").click()
+    return ElementTree.parse(download.value.path()).getroot()
+
+
+def test_special_tokens_that_outshine_the_others_are_hidden_by_a_button(opened):
+    page = opened(outshone()).page
+    button = page.get_by_test_id("hide-special")
+    button.focus()
+    page.keyboard.press("Enter")
+    button.wait_for(state="hidden")
+    assert not page.get_by_test_id("special").is_checked()
+    focused = "document.activeElement?.shadowRoot?.activeElement?.dataset?.testid"
+    assert page.evaluate(focused) == "special"  # the keyboard is not lost with the button
+    assert not opened(made_up(2, 8)).page.get_by_test_id("hide-special").is_visible()
+
+
+def test_keys_of_a_choice_are_its_own(opened):
+    page = opened(outshone()).page
+    page.get_by_test_id("view-heads").click()
+    page.get_by_test_id("head").focus()
+    page.keyboard.press("2")
+    assert page.get_by_test_id("head").input_value() == "2"
+    assert page.get_by_test_id("view-heads").get_attribute("aria-selected") == "true"
+
+
+def test_long_tokens_stay_in_their_boxes_in_a_picture(opened):
+    root = export_svg(opened(outshone(), "%7B%22special%22:false%7D").page)
+    texts = [text for one in root.iter() if (text := one.text or "").startswith("WW")]
+    assert texts
+    assert all(text.endswith("…") and len(text) < 60 for text in texts)
+
+
+def test_hostile_tokens_are_text_in_a_picture(opened):
+    page = opened(hostile()).page
+    for view in ("text", "flow", "map", "heads"):
+        page.get_by_test_id(f"view-{view}").click()
+        page.wait_for_timeout(300)
+        root = export_svg(page)  # which parses, null bytes and half surrogates and all
+        names = {one.tag.rpartition("}")[2] for one in root.iter()}
+        assert names <= {"svg", "title", "g", "path", "rect", "circle", "line", "text", "image"}
+        if view == "text":
+            assert {visible(token) for token in HOSTILE} <= {one.text for one in root.iter()}
+    assert page.evaluate("window.hacked") is None
+
+
+def test_the_page_has_one_colour_in_the_dark(opened):
+    page = opened(made_up(2, 8), color_scheme="dark").page
+    colour = "(e) => getComputedStyle(e).backgroundColor"
+    assert page.locator("body").evaluate(colour) == page.locator(".app").evaluate(colour)

@@ -31,7 +31,7 @@ def outshone():
 @pytest.fixture
 def opened(browser, tmp_path):
     """Opens an explanation as a file, offline; nothing may be complained about."""
-    pages = []
+    pages: list[Watched] = []
 
     def open_(explanation, state="", **options):
         uri = explanation.to_html(tmp_path / f"{len(pages)}.html").as_uri()

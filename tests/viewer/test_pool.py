@@ -76,6 +76,15 @@ def test_a_model_that_cannot_be_loaded_is_said_at_the_start(tmp_path):
     pool.close()
 
 
+def test_a_vision_model_is_sent_to_where_it_can_be_looked_at(tmp_path):
+    for name in ("config.json", "preprocessor_config.json"):
+        (tmp_path / name).write_text("{}", encoding="ascii")
+    pool = WorkerPool([str(tmp_path)], Limits())
+    with refusal(InputError, "holds a model of pictures", "attnflow explain-image PICTURE --html"):
+        pool.start(ignore)
+    pool.close()
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [

@@ -158,8 +158,20 @@ def _load(names: Sequence[str], report: Report) -> list[Any]:
     loaded = []
     for i, name in enumerate(names):
         report(f"loading {os.path.basename(name) or name}", i, len(names))  # noqa: PTH119
+        _refuse_pictures(name)
         loaded.append(load_model(name))
     return loaded
+
+
+def _refuse_pictures(name: str) -> None:
+    """Raise InputError for a folder with a vision model, whose missing tokenizer is no mistake."""
+    folder = Path(name)
+    if (folder / "preprocessor_config.json").is_file() and not any(folder.glob("*token*")):
+        raise InputError(
+            f"the folder {name} holds a model of pictures; expected one of texts, which is what "
+            "the page takes. For a picture: attnflow explain-image PICTURE --html FILE --model "
+            f"{name}"
+        )
 
 
 def describe(loaded: Any) -> ModelInfo:

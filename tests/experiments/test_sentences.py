@@ -71,3 +71,53 @@ def test_the_cache_is_where_caches_are(monkeypatch, home):
     monkeypatch.setenv("XDG_CACHE_HOME", home)
     assert default_cache().parts[-2:] == ("attnflow", "experiments")
     assert str(default_cache()).startswith(home or str(default_cache().home()))
+
+
+def test_without_treebanks_the_other_sets_are_the_same(tmp_path):
+    folder = published("linzen_numpred", "amalgum_agreement", "ud_agreement")
+    (tmp_path / "linzen_numpred").symlink_to(folder / "linzen_numpred")
+    alone = read_agreement(Options(data=str(tmp_path)))
+    whole = read_agreement(Options(data=str(folder)))
+    assert alone.natural == whole.natural
+    assert alone.by_attractors == {**whole.by_attractors, 0: ()}
+
+
+SIMPLE = "VBZ\tthe key\nVBP\tthe keys\nVBZ\tthe key\n"
+FULL = (
+    "sentence\tpos_sentence\tsubj_index\tverb_index\tverb_pos\tn_diff_intervening\n"
+    "the zyzzyva of the NNS is here\tDT NN IN DT NNS VBZ RB\t2\t6\tVBZ\t1\n"
+)
+TABLE = (
+    "genre\tdoc\tsentence\txpos\tsubj_index\tverb_index\tverb_pos\tn_diff_intervening\n"
+    "news\tn1\tThe Zyzzyvas sing\tDT NNS VBP\t1\t2\tVBP\t0\n"
+)
+TREEBANK = "1\tKeys\t_\t_\tNNS\t_\t2\tnsubj\t_\t_\n2\topen\t_\t_\tVBP\t_\t0\troot\t_\t_\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "prefixes", "attractors"),
+    [
+        ("numpred.test", SIMPLE, ["the key", "the keys"], []),
+        ("numpred.test.2", SIMPLE, ["the key", "the keys"], [2]),
+        ("agr.tsv", FULL, ["the NN of the NNS"], [1]),
+        ("agreement.tsv", TABLE, ["the NNS"], [0]),
+        ("en.conllu", TREEBANK, ["keys"], [0]),
+    ],
+)
+def test_a_file_of_any_kind(tmp_path, name, text, prefixes, attractors):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    found = read_agreement(Options(data=str(path)))
+    assert [example.text for example in found.natural] == prefixes
+    assert list(found.by_attractors) == attractors
+    assert found.source.startswith(f"prefixes of {name}, each once; the model may have been")
+
+
+def test_a_sample_of_a_file_is_drawn_by_its_seed(tmp_path):
+    path = tmp_path / "numpred.val"
+    path.write_text("".join(f"VBZ\tthe key {i}\n" for i in range(100)), encoding="utf-8")
+    first, same, other = (
+        read_agreement(Options(data=str(path), examples=5, seed=seed)).natural for seed in (0, 0, 1)
+    )
+    assert len(first) == 5
+    assert first == same != other

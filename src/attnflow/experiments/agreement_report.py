@@ -49,6 +49,11 @@ def report_correlations(
             ),
             claims_table({"paper": printed, **shapes}),
         )
+    # A file of sentences need not tell how many attractors they have.
+    groups: tuple[Table, ...] = ()
+    if numbers["attractors"]:
+        caption = "By the number of attractors"
+        groups = (group_table(caption, "attractors", numbers["attractors"]),)
     return Report(
         title,
         (
@@ -61,7 +66,7 @@ def report_correlations(
                 "for all of these tests (Holm)",
                 numbers["comparisons"],
             ),
-            group_table("By the number of attractors", "attractors", numbers["attractors"]),
+            *groups,
             group_table("By the number of tokens, with [CLS]", "tokens", numbers["lengths"]),
             variants_table("Variants", numbers["variants"]),
             own_table(numbers["own"]),

@@ -20,7 +20,7 @@ class Options:
     """How to run an experiment.
 
     data: a folder of data, or "grammar" for sentences made up by a small grammar; looked for if
-    not given (see `attnflow.experiments.sentences`).
+    not given (see `attnflow.experiments.sentences`). Or a file of agreement sentences.
     examples: at most so many of each set; all if not given, or as many as in the paper.
     out: the folder for results. pictures: the folder for pictures; the same if not given.
     cache: the folder that measurements are kept in while and after they are made; None to keep

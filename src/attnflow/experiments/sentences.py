@@ -1,14 +1,17 @@
-"""The sentences that experiments are run on: held-out real ones, or ones made up by the grammar."""
+"""The sentences that experiments are run on: held-out ones, those of a file, or made-up ones."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 from attnflow.data.example import AgreementExample, SentimentExample
 from attnflow.errors import FileError
 from attnflow.experiments.options import Options
 
 GRAMMAR = "grammar"
+TREEBANKS = ("amalgum_agreement", "ud_agreement")
+NO_ATTRACTOR = "treebank, no attractor"  # what the split calls this set
 N_GRAMMAR = 2000  # sentences, as many as the natural ones
 VARIABLE = "ATTNFLOW_DATA"  # of the environment, names the folder of data
 
@@ -44,17 +47,62 @@ def find_data(given: str | None) -> Path:
 
 
 def read_agreement(options: Options) -> Agreement:
-    """The held-out agreement examples, at most `options.examples` of each set."""
+    """The held-out agreement examples, at most `options.examples` of each set.
+
+    Without the treebanks there is no set without attractors; the others are the same.
+    """
     if options.data == GRAMMAR:
         return _made_up(options)
+    if options.data is not None and Path(options.data).is_file():
+        return _of_file(Path(options.data), options)
     from attnflow.verb_number.splitting import N_ATTRACTORS, split_folder
 
-    test = split_folder(find_data(options.data)).test
+    folder = find_data(options.data)
+    if any((folder / treebank).is_dir() for treebank in TREEBANKS):
+        test = split_folder(folder).test
+    else:
+        test = hold_out_linzen(folder)
     n = options.examples
-    groups = {0: test["treebank, no attractor"][:n]}
+    groups = {0: test.get(NO_ATTRACTOR, ())[:n]}
     for k in N_ATTRACTORS:
-        groups[k] = test[f"{k} attractor{'s' if k > 1 else ''}"][:n]
+        groups[k] = test[_name_group(k)][:n]
     return Agreement(test["natural"][:n], groups, "held-out prefixes of numpred.val")
+
+
+def hold_out_linzen(folder: Path) -> dict[str, tuple[AgreementExample, ...]]:
+    """What `split_folder` holds out of Linzen's files, for those who do not have the treebanks."""
+    from attnflow.data.linzen import read_numpred
+    from attnflow.verb_number.splitting import N_ATTRACTORS, N_TEST, SEED
+
+    random = Random(SEED)  # drawn in the same order as there, so that the same are drawn
+    sizes: dict[str, tuple[str, int | None, int]] = {"natural": ("val", None, N_TEST)}
+    sizes |= {_name_group(k): (f"test.{k}", k, size) for k, size in N_ATTRACTORS.items()}
+    held = {}
+    for title, (file, attractors, size) in sizes.items():
+        path = folder / "linzen_numpred" / f"numpred.{file}"
+        examples = list(read_numpred(path, attractors=attractors))
+        held[title] = tuple(random.sample(examples, len(examples))[:size])
+    return held
+
+
+def _name_group(attractors: int) -> str:
+    return f"{attractors} attractor{'s' if attractors > 1 else ''}"
+
+
+def _of_file(path: Path, options: Options) -> Agreement:
+    from attnflow.experiments.sentence_files import draw, read_file
+
+    examples = read_file(path)
+    groups: dict[int, list[AgreementExample]] = {}
+    for example in examples:
+        if example.attractors is not None:
+            groups.setdefault(example.attractors, []).append(example)
+    n, seed = options.examples, options.seed
+    return Agreement(
+        draw(examples, n, seed),
+        {k: draw(tuple(groups[k]), n, seed) for k in sorted(groups)},
+        f"prefixes of {path.name}, each once; the model may have been trained on some of them",
+    )
 
 
 def _made_up(options: Options) -> Agreement:

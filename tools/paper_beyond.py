@@ -19,6 +19,11 @@ def comment_decoders(results: Results) -> str:
             plain[kind, method] = numbers[kind]["plain"][method]["mean"]
             normalised[kind, method] = numbers[kind]["normalised"][method]["mean"]
         raw[kind] = numbers[kind]["plain"]["raw"]["mean"]
+    words = {
+        (kind, method): numbers[kind]["normalised, without [CLS]"][method]["mean"][-1]
+        for kind in ("blank_out", "l2")
+        for method in METHODS
+    }
     expect(first[-1] > first[0] + 0.2, "the first token collects weight")
     expect(max(plain[key][-1] for key in plain) < 0.1, "deep scores are lost without normalising")
     expect(
@@ -29,6 +34,14 @@ def comment_decoders(results: Results) -> str:
         all(raw[kind][-1] > normalised[kind, method][-1] for kind, method in normalised),
         "raw attention is better than both at the last layer",
     )
+    expect(
+        words["blank_out", "rollout"] > words["blank_out", "raw"] > words["blank_out", "flow"],
+        "among words, rollout is ahead against blank-out",
+    )
+    expect(
+        words["l2", "flow"] > words["l2", "raw"] > words["l2", "rollout"],
+        "among words, flow is ahead against gradients",
+    )
     return f"""
 What the paper warns of is there. The first token's share of rollout grows with depth, from
 {first[0]:.0%} to {first[-1]:.0%}, and at the last layer rollout and flow as they are rank tokens no
@@ -37,9 +50,11 @@ better than chance, or the wrong way round: {plain["blank_out", "rollout"][-1]:.
 to {normalised["blank_out", "rollout"][-1]:.2f} and {normalised["blank_out", "flow"][-1]:.2f}, and
 to {normalised["l2", "rollout"][-1]:.2f} and {normalised["l2", "flow"][-1]:.2f} against gradients.
 So deep rollout and flow of a decoder should be normalised. At layer 1, where weight had no layers
-to gather over, it does harm. Nor does it make them the best there is: raw attention of the last
-layer does better than normalised rollout and flow of that layer, against both
-({raw["blank_out"][-1]:.2f} and {raw["l2"][-1]:.2f}).
+to gather over, it does harm. Whether it makes them better than raw attention of the last layer
+depends on [CLS]: if it counts as a token, raw attention is ahead against both
+({raw["blank_out"][-1]:.2f} and {raw["l2"][-1]:.2f}); among words only, normalised rollout is ahead
+against blank-out ({words["blank_out", "rollout"]:.2f}; raw {words["blank_out", "raw"]:.2f}), and
+normalised flow against gradients ({words["l2", "flow"]:.2f}; raw {words["l2", "raw"]:.2f}).
 """
 
 
@@ -65,15 +80,21 @@ def comment_edges(results: Results) -> str:
             expect(not better(kind, "effective", method), "effective attention is no better")
             expect(not better(kind, "gradient", method), "gradient edges are no better")
         expect(bool(layers[kind]), "value-weighted edges are better for rollout somewhere")
+    flows = {edges: mean("l2", edges, "flow") for edges in ("attention", "value")}
+    expect(
+        flows["value"][2] > flows["attention"][2] + 0.2, "value-weighted flow is good at layer 3"
+    )
+    expect(mean("blank_out", "value", "flow")[-1] < 0.1, "value-weighted flow is lost at depth")
     return f"""
 None of the edges is better throughout. Effective attention is a little worse for every method, and
 more so where it can differ at all: rollout of the last layer against blank-out falls from
 {long["attention"]:.2f} to {long["effective"]:.2f} for long texts. Its negative parts, of which the
 graph can only take the size, may be a reason. Gradient-weighted edges are worse for rollout and
 flow at every layer. Value-weighted edges are better for rollout at layers {layers["blank_out"]}
-against blank-out and {layers["l2"]} against gradients, and no better at the others; for flow
-against blank-out they are far worse at depth. For this model, plain attention is the safe choice,
-and value-weighted edges the ones worth trying.
+against blank-out and {layers["l2"]} against gradients, and no better at the others. For flow they
+are much better against gradients at layer 3 ({flows["value"][2]:.2f} in place of
+{flows["attention"][2]:.2f}), and far worse against blank-out from layer 4 on. For this model, plain
+attention is the safe choice, and value-weighted edges the ones worth trying.
 """
 
 
@@ -109,8 +130,8 @@ def comment_trainings(results: Results) -> str:
                 for name in METHODS
             ]
             sentences.append(
-                f"The models trained {TRAINED[group]} are right on {min(accuracies):.1%} to "
-                f"{max(accuracies):.1%} of the sentences; on average their correlations with "
+                f"The models trained {TRAINED[group]} are right on {min(accuracies):.3f} to "
+                f"{max(accuracies):.3f} of the sentences; on average their correlations with "
                 f"gradients are, for {'; for '.join(lines)}."
             )
     expect(all_hold(groups["plain"]), "all statements hold for plain models")

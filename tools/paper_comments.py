@@ -19,6 +19,13 @@ from tools.paper_beyond import (
     point_to_trainings,
 )
 from tools.paper_claims import Results, expect
+from tools.paper_figures import (
+    comment_accuracy,
+    comment_figure1,
+    comment_figure2,
+    comment_figure3,
+    comment_figure4,
+)
 
 DENSE = "the authors' ranks"  # the variant of tables 1 and 2 with those
 
@@ -38,9 +45,9 @@ The paper's own weights are not published. Tables 1 and 2 are run on the verb-nu
 comes with attnflow, which has the paper's sizes and was trained anew, partly on other data and with
 two helping tasks, for the sake of accuracy; its model card says how. So the numbers cannot be
 expected to be the paper's. What can be compared is the shape of the tables, and below each one it
-is said which of the paper's statements hold for this model too. The last section shows the same
-tables for models that were trained without those tasks, as the paper's was: there, all of these
-statements hold.
+is said which of the paper's statements hold for this model too, as it is below each figure. The
+last section shows the same tables for models that were trained without those tasks, as the paper's
+was: there, all of these statements hold.
 
 ## How this differs from the authors' scripts
 
@@ -198,9 +205,14 @@ so does not show this.
 
 # What is said, and after how many tables; at the end of the report if it is None.
 COMMENTS: dict[str, tuple[Callable[[Results], str], int | None]] = {
+    "accuracy": (comment_accuracy, None),
     "table1": (comment_table1, 2),
     "table2": (comment_table2, 2),
     "table3": (comment_table3, 2),
+    "figure1": (comment_figure1, None),
+    "figure2": (comment_figure2, None),
+    "figure3": (comment_figure3, None),
+    "figure4": (comment_figure4, None),
     "decoders": (comment_decoders, None),
     "edges": (comment_edges, None),
     "trainings": (comment_trainings, None),

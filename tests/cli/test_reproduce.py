@@ -83,3 +83,14 @@ def test_the_folders_of_this_machine_are_not_in_the_command(tmp_path):
     command = json.loads(result.stdout)["command"]
     assert str(tmp_path) not in command
     assert command.endswith("--model verb-number --seed 2")
+
+
+def test_a_file_of_sentences_is_named_in_the_command(tmp_path):
+    path = tmp_path / "numpred.val"
+    path.write_text("VBZ\tthe key to it\nVBP\tthe keys to it\nVBP\tthe old keys\n")
+    places = ("--out", tmp_path / "out", "--cache", tmp_path / "cache", "--threads", 1)
+    result = run("table1", "--data", path, *places)
+    assert result.exit_code == 0, result.output
+    assert "`attnflow reproduce table1 --data numpred.val`" in " ".join(result.stdout.split())
+    assert "3 prefixes of numpred.val, each once" in " ".join(result.stdout.split())
+    assert "By the number of attractors" not in result.stdout  # the file does not tell

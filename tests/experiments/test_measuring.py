@@ -104,3 +104,10 @@ def test_stages_share_one_bar():
 def test_a_model_is_opened_where_it_is_asked_for():
     loaded = open_model(Options(device="cpu", threads=1), "verb-number-causal")
     assert loaded.name == "verb-number-causal"
+
+
+def test_texts_that_came_before_are_left_out():
+    options = Options(data="grammar", examples=3)
+    first, second, third = read_agreement(options).natural
+    texts = encode(load_model(), [first, second, first, third, second], options)
+    assert texts.first_of_each() == [0, 1, 3]

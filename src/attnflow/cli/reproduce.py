@@ -45,16 +45,17 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
         list[str] | None,
         typer.Argument(
             metavar="NAME...",
-            help="table1 to table3, figure1 to figure4, decoders, edges, saturation, residual, "
-            "trainings; or all. They are listed if none is named.",
+            help="accuracy, table1 to table3, figure1 to figure4, decoders, edges, saturation, "
+            "residual, trainings; or all. They are listed if none is named.",
         ),
     ] = None,
     *,
     data: Annotated[
         str | None,
         typer.Option(
-            help="A folder of data, see `attnflow data`; or 'grammar' for sentences that are made "
-            "up. If not given: the folder in ATTNFLOW_DATA, or ./data."
+            help="A folder of data, see `attnflow data`; a file of agreement sentences; or "
+            "'grammar' for sentences that are made up. If not given: the folder in ATTNFLOW_DATA, "
+            "or ./data."
         ),
     ] = None,
     examples: Annotated[
@@ -187,7 +188,7 @@ def _command(name: str, options: "Options") -> str:
     """What to type for the same numbers, without the folders of this machine."""
     words = ["attnflow", "reproduce", name]
     if options.data is not None:
-        words += ["--data", options.data if options.data == "grammar" else "./data"]
+        words += ["--data", _data(options.data)]
     for option in ("examples", "model"):
         given = getattr(options, option)
         if given is not None:
@@ -201,6 +202,13 @@ def _command(name: str, options: "Options") -> str:
     if options.seed:
         words += ["--seed", str(options.seed)]
     return " ".join(words)
+
+
+def _data(given: str) -> str:
+    """Data as anyone may name it: the grammar, the name of a file, or ./data for any folder."""
+    if given == "grammar":
+        return given
+    return quote(Path(given).name) if Path(given).is_file() else "./data"
 
 
 def _print(result: "Result", report: "Report", output: ReportFormat) -> None:

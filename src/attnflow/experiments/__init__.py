@@ -25,6 +25,7 @@ __all__ = ["EXPERIMENTS", "Experiment", "find_experiment"]
 
 # Names, in the order of the paper, and what they show.
 EXPERIMENTS = {
+    "accuracy": "how often the verb-number models are right, by number of attractors",
     "table1": "rank correlation with blank-out, verb-number model",
     "table2": "rank correlation with input gradients, verb-number model",
     "table3": "rank correlation with input gradients, a sentiment classifier",

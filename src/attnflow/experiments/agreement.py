@@ -96,26 +96,13 @@ def correlations_with(
     highest = texts.attention(Attending(rows="highest"), begin())
     importance = texts.importance(begin())
     main = select(importance, kind)
-    changed = {
-        "all tokens (the table above)": sum_up(correlate(attention, main)),
-        WITHOUT: sum_up(correlate(attention, main, leave_out=texts.special)),
-    }
-    for title, choose in variants.items():
-        rows = choose(importance)
-        changed[title] = sum_up(correlate(attention, rows))
-        changed[f"{title}, without [CLS]"] = sum_up(
-            correlate(attention, rows, leave_out=texts.special)
-        )
-    changed["the authors' ranks"] = sum_up(correlate(attention, main, ties="dense"))
-    changed["the authors' ranks and highest positions"] = sum_up(
-        correlate(highest, main, ties="dense")
-    )
+    chosen = {title: choose(importance) for title, choose in variants.items()}
     correlations = correlate(attention, main)
     numbers = {
         "accuracy": round(float(np.mean([one["right"][0] for one in importance])), 4),
         "sum_over_l2": float(f"{max((one['sum'] / one['l2']).max() for one in importance):.2g}"),
         **sum_up_fully(correlations, seed=options.seed),
-        "variants": changed,
+        "variants": vary(texts, attention, highest, main, chosen),
         "lengths": by_length(correlations, texts),
         "own": own_place(attention, main),
         "attractors": {
@@ -125,6 +112,31 @@ def correlations_with(
         "residual": sweep(texts, {kind: main}, begin)[kind],
     }
     return numbers, describe(texts, sentences)
+
+
+def vary(
+    texts: Texts,
+    attention: Sequence[Measured],
+    highest: Sequence[Measured],
+    main: Sequence[NDArray[np.float64]],
+    others: Mapping[str, Sequence[NDArray[np.float64]]],
+) -> dict[str, Any]:
+    """The correlations in other ways: without [CLS], with other importance, as the authors rank.
+
+    highest: attention of the highest rows. main: the importance of the table. others: further ones.
+    """
+    once = texts.first_of_each()
+    found = {
+        "all tokens (the table above)": correlate(attention, main),
+        WITHOUT: correlate(attention, main, leave_out=texts.special),
+        "each text once": correlate([attention[i] for i in once], [main[i] for i in once]),
+    }
+    for title, rows in others.items():
+        found[title] = correlate(attention, rows)
+        found[f"{title}, without [CLS]"] = correlate(attention, rows, leave_out=texts.special)
+    found["the authors' ranks"] = correlate(attention, main, ties="dense")
+    found["the authors' ranks and highest positions"] = correlate(highest, main, ties="dense")
+    return {title: sum_up(correlations) for title, correlations in found.items()}
 
 
 def own_place(

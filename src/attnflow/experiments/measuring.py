@@ -64,6 +64,13 @@ class Texts:
         """Whether each token of each text is special."""
         return [np.asarray(one.special, dtype=bool) for one in self.encoded]
 
+    def first_of_each(self) -> list[int]:
+        """The indices of texts without those that came before."""
+        first: dict[str, int] = {}
+        for i, one in enumerate(self.encoded):
+            first.setdefault(one.text, i)
+        return list(first.values())
+
     def attention(
         self, how: Attending | None = None, progress: Progress | None = None
     ) -> list[Measured]:

@@ -11,6 +11,8 @@ from attnflow.experiments.report import Report, Table
 from attnflow.experiments.result import Result
 
 NAME = "residual"
+USUAL = "0.5"  # the paper's residual weight
+CLEAR = 0.005  # a smaller difference is none in the tables
 KINDS = {"blank_out": "blank-out", "l2": "input gradients (l2)"}
 
 MEANING = (
@@ -64,11 +66,15 @@ def _best(title: str, found: Mapping[str, Any]) -> str:
         }
         weight, layer = max(means, key=lambda place: means[place])
         last = max(layer for _, layer in means)
-        usual, at_last = means["0.5", last], _highest(found, method, last)
+        usual, at_last = means[USUAL, last], _highest(found, method, last)
+        gain = means[at_last, last] - usual
+        told = f"the paper's r = {USUAL} is as good as any ({usual:.2f})"
+        if gain >= CLEAR:
+            best = means[at_last, last]
+            told = f"r = {at_last} is best ({best:.2f}, against {usual:.2f} for r = {USUAL})"
         sentences.append(
             f"{method.capitalize()} agrees best with {title} at r = {weight} and layer {layer} "
-            f"({means[weight, layer]:.2f}); at the last layer at r = {at_last} "
-            f"({means[at_last, last]:.2f}, against {usual:.2f} for r = 0.5)."
+            f"({means[weight, layer]:.2f}); at the last layer {told}."
         )
     return " ".join(sentences)
 

@@ -29,7 +29,7 @@ MEANING = (
 
 def run(options: Options, progress: Progress | None) -> Result:
     """Measure blank-out and all three methods on the held-out sentences."""
-    variants = {"signed: only a fall counts": lambda m: select(m, "blank_out", lambda v: v)}
+    variants = {"signed: a rise is below 0": lambda m: select(m, "blank_out", lambda v: v)}
     numbers, settings = correlations_with("blank_out", variants, options, progress)
     return Result(NAME, numbers, settings)
 

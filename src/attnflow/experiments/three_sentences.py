@@ -84,12 +84,12 @@ def _decision(explanation: "Explanation") -> dict[str, Any]:
 def scores_of(explanation: "Explanation", methods: Sequence[str]) -> dict[str, Any]:
     """What the maps show: tokens, and for each method the scores [layers, tokens] that sum to 1."""
     maps = {
-        method: np.round(getattr(explanation, method)(normalise="rows").to_numpy()[:, 0], 4)
+        method: getattr(explanation, method)(normalise="rows").to_numpy()[:, 0].astype(float)
         for method in methods
     }
     return {
         "tokens": list(explanation.tokens),
-        **{method: one.astype(float).tolist() for method, one in maps.items()},
+        **{method: np.round(one, 4).tolist() for method, one in maps.items()},
     }
 
 

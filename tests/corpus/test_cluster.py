@@ -1,14 +1,16 @@
 """The engine on a Ray cluster, started here: the same bytes, and workers that are killed."""
 
 import io
+import signal
 from pathlib import Path
 
 import psutil
 import pytest
 import ray
 
-from attnflow.corpus.cluster import IN_FLIGHT, connected, run_on_cluster
+from attnflow.corpus.cluster import connected, run_on_cluster
 from attnflow.corpus.computing import Computer
+from attnflow.corpus.crew import IN_FLIGHT
 from attnflow.corpus.engines import open_engine
 from attnflow.corpus.example import Example
 from attnflow.corpus.parquet import write_parquet
@@ -44,7 +46,13 @@ def expected(settings):
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
+    def handle(_number, _frame):
+        pass
+
+    before = signal.signal(signal.SIGTERM, handle)
     with connected("local") as device:
+        assert signal.getsignal(signal.SIGTERM) is handle  # Ray would end the run at once
+        signal.signal(signal.SIGTERM, before)
         assert device == ("cuda" if ray.cluster_resources().get("GPU") else "cpu")
         with connected(None):  # the one that is there
             pass
@@ -99,6 +107,13 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(settings, expected):
     assert killed
     assert found == expected
     assert max(ahead) < IN_FLIGHT  # no more is on the way, however slowly results are taken
+
+
+def test_more_workers_than_processors_do_not_hold_up_the_others(settings, expected):
+    many = int(ray.cluster_resources()["CPU"]) + 1
+    with pytest.warns(UserWarning, match=f"{many} workers were asked for, and the Ray cluster"):
+        found = list(run_on_cluster(settings, SHARDS, nothing, workers=many))
+    assert [written(results, settings) for results in found] == expected
 
 
 def test_an_error_of_a_worker_is_that_of_the_library(settings):

@@ -4,21 +4,22 @@ A shard is computed as a whole, by the same code as on one machine, and so gives
 Where models run on GPUs, their actors only run the model, and tasks on processors compute flow.
 """
 
+import signal
 import socket
-from collections import deque
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from threading import current_thread, main_thread
 from typing import Any
 
+from attnflow.corpus.crew import RETRIES, Crew
 from attnflow.corpus.example import Example, Result
 from attnflow.corpus.packages import import_ray
 from attnflow.corpus.settings import Settings
 from attnflow.corpus.shards import count_pairs
-from attnflow.errors import AttnflowError, FileError
+from attnflow.errors import FileError
 
-IN_FLIGHT = 2  # shards for each worker: one that it computes, and one that waits
 PATIENCE = 10.0  # seconds for a cluster to answer
-RETRIES = 5  # of a shard whose worker was lost
 
 
 @contextmanager
@@ -37,7 +38,8 @@ def connected(address: str | None) -> Iterator[str]:
             options["include_dashboard"] = False
         try:
             _reach(address)
-            ray.init(address=address or "local", **options)
+            with _signals_kept():
+                ray.init(address=address or "local", **options)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             why = (str(error).splitlines() or [type(error).__name__])[0]
             raise FileError(
@@ -49,6 +51,15 @@ def connected(address: str | None) -> Iterator[str]:
     finally:
         if ours:
             ray.shutdown()
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Keep how the caller handles a TERM signal, such as to finish a shard; Ray takes it over."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if callable(before) and current_thread() is main_thread():
+        signal.signal(signal.SIGTERM, before)
 
 
 def _reach(address: str | None) -> None:
@@ -77,9 +88,15 @@ def run_on_cluster(
     ray = import_ray("the engine ray")
     on_gpu = settings.device.startswith("cuda")
     split = on_gpu if split is None else split
-    available = ray.cluster_resources()
-    n_workers = workers or max(int(available.get("GPU" if on_gpu else "CPU", 1)), 1)
-    actors = _start_actors(ray, settings, n_workers, on_gpu)
+    n_workers = workers or max(int(_resources(ray, on_gpu)), 1)
+    _warn_of_too_many(ray, n_workers, on_gpu)
+    kind = ray.remote(
+        # Where flow is computed apart, the processors are left to it.
+        num_cpus=0 if split else 1,
+        num_gpus=1 if on_gpu else 0,
+        max_restarts=0,
+        max_task_retries=0,
+    )(Worker)
     finish = ray.remote(num_cpus=1, max_retries=RETRIES)(_attribute) if split else None
     held = ray.put(settings)
 
@@ -88,13 +105,29 @@ def run_on_cluster(
             return actor.compute.remote(examples)
         return finish.remote(held, actor.capture.remote(examples))
 
+    crew = Crew(ray, n_workers, lambda: kind.remote(settings), submit)
     try:
-        for results in _hand_out(ray, actors, submit, shards):
+        for results in crew.compute(shards):
             report(len(results), count_pairs(settings, results))
             yield results
     finally:
-        for actor in actors:
-            ray.kill(actor)
+        crew.dismiss()
+
+
+def _resources(ray: Any, on_gpu: bool) -> float:
+    """How many GPUs the cluster has, or processors."""
+    return float(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1))
+
+
+def _warn_of_too_many(ray: Any, n_workers: int, on_gpu: bool) -> None:
+    room = int(_resources(ray, on_gpu))
+    if n_workers > room:
+        what = "GPUs" if on_gpu else "processors"
+        warnings.warn(
+            f"{n_workers} workers were asked for, and the Ray cluster has {room} {what}; the "
+            "others wait for it to grow",
+            stacklevel=2,
+        )
 
 
 class Worker:
@@ -107,6 +140,9 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._computer: Any = None
+
+    def here(self) -> None:
+        """Answer, when there is room for this worker."""
 
     def compute(self, examples: list[Example]) -> list[Result]:
         """The results of a shard."""
@@ -129,63 +165,3 @@ def _attribute(settings: Settings, captured: Any) -> list[Result]:
     from attnflow.corpus.computing import attribute
 
     return attribute(settings, captured, threads=1)
-
-
-def _start_actors(ray: Any, settings: Settings, n: int, on_gpu: bool) -> list[Any]:
-    kind = ray.remote(
-        num_cpus=1,
-        num_gpus=1 if on_gpu else 0,
-        max_restarts=-1,
-        max_task_retries=RETRIES,
-    )(Worker)
-    return [kind.remote(settings) for _ in range(n)]
-
-
-def _hand_out(
-    ray: Any,
-    actors: list[Any],
-    submit: Callable[[Any, list[Example]], Any],
-    shards: Iterable[list[Example]],
-) -> Iterator[list[Result]]:
-    """Give each shard to the actor with the least to do; results come in the order of shards."""
-    stream = iter(shards)
-    waiting: deque[tuple[Any, int]] = deque()  # what will be the result, and whose it is
-    at_end = False
-    while True:
-        while not at_end and len(waiting) < IN_FLIGHT * len(actors):
-            examples = next(stream, None)
-            if examples is None:
-                at_end = True
-                break
-            least = _least_busy(ray, waiting, len(actors))
-            waiting.append((submit(actors[least], examples), least))
-        if not waiting:
-            return
-        yield _fetch(ray, waiting.popleft()[0])
-
-
-def _least_busy(ray: Any, waiting: Iterable[tuple[Any, int]], n: int) -> int:
-    """The actor with the fewest unfinished shards."""
-    of = dict(waiting)
-    load = [0] * n
-    if of:
-        _, unfinished = ray.wait(list(of), num_returns=len(of), timeout=0)
-        for one in unfinished:
-            load[of[one]] += 1
-    return load.index(min(load))
-
-
-def _fetch(ray: Any, reference: Any) -> list[Result]:
-    try:
-        results: list[Result] = ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, AttnflowError):
-            raise error.cause from None
-        raise
-    except (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError) as error:
-        raise AttnflowError(
-            f"a shard lost its worker {RETRIES + 1} times ({str(error).splitlines()[0]}); expected "
-            "workers that stay. They may lack memory: use a lower --batch-tokens or --shard-size. "
-            "All shards finished before are kept; the same command goes on."
-        ) from error
-    return results

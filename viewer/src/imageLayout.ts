@@ -15,6 +15,7 @@ export interface Place {
 export interface Thumb extends Place {
   method: Method;
   layer: number;
+  narrow: boolean; // names stand above their row, and numbers of layers below the last
 }
 
 export interface Pill extends Place {
@@ -51,7 +52,7 @@ export function layPills(reading: Reading, picture: Picture, width: number): Pil
 }
 
 export function layThumbs(layers: number, aspect: number, top: number, width: number): Thumb[] {
-  const narrow = width < 480; // names then stand above their row
+  const narrow = width < 480;
   const gap = narrow ? 5 : 8;
   const left = narrow ? 3 : 104;
   const wide = Math.max(36, Math.min(120, (width - left - 8 - (layers - 1) * gap) / layers));
@@ -60,6 +61,7 @@ export function layThumbs(layers: number, aspect: number, top: number, width: nu
     Array.from({ length: layers }, (_, l) => ({
       method,
       layer: l + 1,
+      narrow,
       x: left + l * (wide + gap),
       y: top + (narrow ? 18 : 0) + m * (tall + (narrow ? 34 : 14)),
       width: wide,

@@ -40,12 +40,44 @@ function pictureOf(reading: Reading, picture: Picture): HTMLImageElement | null 
   return image.complete && image.naturalWidth > 0 ? image : null;
 }
 
+/** Everything the image view draws. */
+interface Drawing {
+  reading: Reading;
+  picture: Picture;
+  image: HTMLImageElement | null; // null until it is loaded
+  places: Places;
+  row: Row; // of the chosen method and layer
+  darkest: number; // the value of the brightest patch
+  small: { row: Row; most: number }[]; // one for each small picture
+  height: number;
+}
+
 export function imageScene(reading: Reading, width: number, most: number): Scene {
-  const { example, state, theme, names } = reading;
-  const picture = example.image;
+  const picture = reading.example.image;
   if (!picture) return messageScene(width, "This example has no image.");
-  const tokens = { ...reading, ...tokenRows(reading) };
-  const image = pictureOf(reading, picture);
+  const drawing = arrange(reading, picture, width, most);
+  const { places, height } = drawing;
+  const method = METHOD_NAMES[reading.state.method];
+  const from = quoted(reading.names[reading.position]);
+  return {
+    width: Math.max(places.big.width, ...places.thumbs.map((one) => one.x + one.width)) + 4,
+    height,
+    focus: null,
+    note: [{ text: `${method} at layer ${reading.layer}: which patches reach ${from}.` }],
+    paint: (painter) => paintAll(painter, drawing),
+    hit: (x, y) => hit(reading, picture, places, x, y),
+    paintHover: (painter, target) => {
+      const place = hoverPlace(picture, places, target.key);
+      if (!place) return;
+      const { x, y, width: wide, height: tall } = place;
+      painter.rect(x, y, wide, tall, { stroke: "#fff", width: 2 });
+      painter.rect(x - 1.5, y - 1.5, wide + 3, tall + 3, { stroke: "#000", width: 1 });
+    },
+  };
+}
+
+function arrange(reading: Reading, picture: Picture, width: number, most: number): Drawing {
+  const { example, state } = reading;
   const aspect = picture.height / picture.width;
   const pills = layPills(reading, picture, width);
   const top = pills.length ? pills[pills.length - 1].y + 40 : 4;
@@ -53,70 +85,48 @@ export function imageScene(reading: Reading, width: number, most: number): Scene
   const big: Place = { x: 0, y: top, width: wide, height: wide * aspect };
   const thumbs = layThumbs(example.n_layers, aspect, big.y + big.height + 44, width);
   const last = thumbs[thumbs.length - 1];
-  const row = tokens.rows[state.method];
-  const darkest = state.scale === "shared" ? most : largest(row, tokens.all);
-  const rows = new Map(thumbs.map((one) => [one, thumbRow(reading, one)]));
-  const whole = Math.max(...[...rows.values()].map((one) => largest(one, tokens.all)));
+  const patches = patchesOf(picture);
+  const row = tokenRow(reading, state.method, reading.layer);
+  const rows = thumbs.map((one) => tokenRow(reading, one.method, one.layer));
+  const own = rows.map((one) => largest(one, patches));
+  const whole = Math.max(...own);
+  const shared = state.scale === "shared";
   return {
-    width: Math.max(big.width, ...thumbs.map((one) => one.x + one.width)) + 4,
-    height: last.y + last.height + 8,
-    focus: null,
-    note: [
-      {
-        text: `${METHOD_NAMES[state.method]} at layer ${reading.layer}: which patches reach ${quoted(names[reading.position])}.`,
-      },
-    ],
-    paint: (painter) => {
-      for (const pill of pills) paintPill(painter, reading, pill, row, darkest);
-      if (image) painter.picture(image, big.x, big.y, big.width, big.height);
-      else painter.rect(big.x, big.y, big.width, big.height, { fill: theme.raised });
-      if (row) paintPatches(painter, picture, row, darkest, big, state.opacity, state.threshold);
-      paintChosen(painter, reading, picture, big);
-      paintScale(painter, reading, big, darkest);
-      for (const [one, values] of rows) {
-        const own = largest(values, tokens.all);
-        paintThumb(
-          painter,
-          reading,
-          picture,
-          image,
-          one,
-          values,
-          state.scale === "shared" ? whole : own,
-        );
-      }
-    },
-    hit: (x, y) => hit(reading, picture, { big, thumbs, pills }, x, y),
-    paintHover: (painter, target) => {
-      const place = hoverPlace(picture, { big, thumbs, pills }, target.key);
-      if (place)
-        painter.rect(place.x, place.y, place.width, place.height, {
-          stroke: "#fff",
-          width: 2,
-        });
-      if (place)
-        painter.rect(place.x - 1.5, place.y - 1.5, place.width + 3, place.height + 3, {
-          stroke: "#000",
-          width: 1,
-        });
-    },
+    reading,
+    picture,
+    image: pictureOf(reading, picture),
+    places: { big, thumbs, pills },
+    row,
+    darkest: shared ? most : largest(row, patches),
+    small: rows.map((one, i) => ({ row: one, most: shared ? whole : own[i] })),
+    height: last.y + last.height + (last.narrow ? 20 : 8),
   };
 }
 
-/** Patches are tokens, so words are never merged here. */
-function tokenRows(reading: Reading): { rows: Record<Method, Row>; all: number[] } {
-  const rows = {} as Record<Method, Row>;
-  for (const method of METHODS) rows[method] = tokenRow(reading, method, reading.layer);
-  const { first, rows: down, columns } = reading.example.image as Picture;
-  return { rows, all: Array.from({ length: down * columns }, (_, i) => first + i) };
+function paintAll(painter: Painter, drawing: Drawing): void {
+  const { reading, picture, image, places, row, darkest, small } = drawing;
+  const { big, thumbs, pills } = places;
+  const { opacity, threshold } = reading.state;
+  for (const pill of pills) paintPill(painter, reading, pill, row, darkest);
+  if (image) painter.picture(image, big.x, big.y, big.width, big.height);
+  else painter.rect(big.x, big.y, big.width, big.height, { fill: reading.theme.raised });
+  if (row) paintPatches(painter, picture, row, darkest, big, opacity, threshold);
+  paintChosen(painter, reading, picture, big);
+  paintScale(painter, reading, big, darkest);
+  thumbs.forEach((one, i) =>
+    paintThumb(painter, reading, picture, image, one, small[i].row, small[i].most),
+  );
 }
 
+/** The tokens that are patches. */
+const patchesOf = ({ first, rows, columns }: Picture): number[] =>
+  Array.from({ length: rows * columns }, (_, i) => first + i);
+
+/** Patches are tokens, so words are never merged here. */
 function tokenRow(reading: Reading, method: Method, layer: number): Row {
   if (!reading.state.words) return scoresAt(reading, method, layer);
   return reading.numbers.row(method, layer, reading.position);
 }
-
-const thumbRow = (reading: Reading, one: Thumb): Row => tokenRow(reading, one.method, one.layer);
 
 function paintPatches(
   painter: Painter,
@@ -198,15 +208,16 @@ function paintThumb(
   const { theme, state, layer } = reading;
   const current = one.method === state.method && one.layer === layer;
   if (one.layer === 1) {
-    const y = one.x < 50 ? one.y - 8 : one.y + one.height / 2 + 4;
+    const y = one.narrow ? one.y - 8 : one.y + one.height / 2 + 4;
     painter.text(METHOD_NAMES[one.method], 0, y, {
       size: 13,
       fill: one.method === state.method ? theme.accent : theme.ink,
       weight: one.method === state.method ? 650 : 400,
     });
   }
-  if (one.method === METHODS[0] && (one.x >= 104 || one.layer > 2)) {
-    painter.text(String(one.layer), one.x + one.width / 2, one.y - 8, {
+  if (one.method === METHODS[one.narrow ? METHODS.length - 1 : 0]) {
+    const y = one.narrow ? one.y + one.height + 14 : one.y - 8;
+    painter.text(String(one.layer), one.x + one.width / 2, y, {
       size: 11,
       align: "center",
       fill: one.layer === layer ? theme.accent : theme.quiet,

@@ -13,7 +13,7 @@ import {
 } from "./format.ts";
 import { Loading } from "./loading.ts";
 import { capacitiesOf, LayeredFlow, type MaxFlow } from "./maxflow.ts";
-import { augment, descend, multiplyRows, oneHot } from "./rollout.ts";
+import { augment, descend, multiply, oneHot } from "./rollout.ts";
 import { Queue } from "./queue.ts";
 
 const MOST_EDGES = 3e7; // the page's own solver needs some 10 bytes for each
@@ -211,13 +211,7 @@ export class Numbers {
   private wantProduct(key: string, left: Float32Array, right: Float32Array): void {
     const { n, products } = this;
     this.queue.want(key, "rollout", function* () {
-      const out = new Float32Array(n * n);
-      const step = Math.max(1, Math.floor(2e6 / (n * n)));
-      for (let q = 0; q < n; q += step) {
-        multiplyRows(left, right, out, n, q, Math.min(n, q + step));
-        yield [q, n];
-      }
-      products.set(key, out);
+      products.set(key, yield* multiply(left, right, n));
     });
   }
 

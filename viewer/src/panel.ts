@@ -8,6 +8,7 @@ import { mapScene } from "./mapView.ts";
 import { MethodStrip } from "./methodStrip.ts";
 import type { Numbers } from "./numbers.ts";
 import type { Painter } from "./painter.ts";
+import { makeError, makeLegend, type ErrorBox, type Legend } from "./panelParts.ts";
 import { lookingFrom, scoreLines } from "./phrases.ts";
 import { predictionBox, Ranking } from "./ranking.ts";
 import type { Reading } from "./reading.ts";
@@ -38,79 +39,58 @@ export class Panel {
   private readonly view: HTMLElement;
   private readonly note: HTMLElement;
   private readonly name: HTMLElement;
-  private readonly error: HTMLElement;
-  private readonly errorText: HTMLElement;
+  private readonly error: ErrorBox;
   private readonly status: HTMLElement;
-  private readonly legend: HTMLElement;
-  private readonly legendMost: HTMLElement;
+  private readonly legend: Legend;
 
   constructor(numbers: Numbers, events: PanelEvents) {
     const { index, example } = numbers;
-    this.numbers = numbers;
     const change = (one: Partial<State>): void => events.change({ ...one, example: index });
+    this.numbers = numbers;
     this.stage = new Stage({
       choose: change,
       hover: (target: Target | null, event) => events.tooltip(target?.lines ?? null, event),
     });
     this.text = new TextView(
       (item) => change({ position: this.reading?.items.groups[item][0] }),
-      (item, event) => {
-        const { reading } = this;
-        const lines =
-          item === null || !reading ? null : [reading.labels[item], ...scoreLines(reading, item)];
-        events.tooltip(lines, event as PointerEvent);
-      },
+      (item, event) => events.tooltip(this.linesOf(item), event as PointerEvent),
     );
     this.ranking = new Ranking((token) =>
       change({ token: this.reading?.chosen && this.reading.token === token ? null : token }),
     );
     this.name = make("h2", { class: "panel-name", dir: "auto" }, visible(example.name));
     this.note = make("p", { class: "note", testid: "note" });
-    this.errorText = make("span");
-    const retry = make("button", { type: "button", class: "tool", testid: "retry" }, "Try again");
-    retry.addEventListener("click", () => numbers.retry());
-    this.error = make(
-      "p",
-      { class: "error", role: "alert", testid: "error" },
-      this.errorText,
-      retry,
-    );
+    this.error = makeError(() => numbers.retry());
     this.status = make("p", { class: "status", testid: "progress" });
-    this.legendMost = make("span");
-    this.legend = make(
-      "div",
-      { class: "legend", testid: "legend" },
-      make("span", {}, "0"),
-      make("i", { "aria-hidden": "true" }),
-      this.legendMost,
-    );
+    this.legend = makeLegend();
     this.strip = new MethodStrip((method) => change({ method }));
-    this.view = make(
-      "div",
-      { class: "view" },
-      this.stage.element,
-      this.text.element,
-      this.legend,
-      this.strip.element,
-    );
-    const aside = make(
-      "div",
-      { class: "aside" },
-      this.ranking.element,
-      predictionBox(example.prediction),
-    );
-    this.element = make(
+    const drawn = [this.stage.element, this.text.element, this.legend.element, this.strip.element];
+    this.view = make("div", { class: "view" }, ...drawn);
+    this.element = this.assemble(`panel-${index}`);
+    this.element.addEventListener("focusin", () => {
+      if (this.reading && this.reading.state.example !== index) events.change({ example: index });
+    });
+  }
+
+  private assemble(testid: string): HTMLElement {
+    const { name, prediction } = this.numbers.example;
+    const aside = make("div", { class: "aside" }, this.ranking.element, predictionBox(prediction));
+    return make(
       "section",
-      { class: "panel", testid: `panel-${index}`, "aria-label": visible(example.name) },
+      { class: "panel", testid, "aria-label": visible(name) },
       this.name,
-      this.error,
+      this.error.element,
       this.note,
       make("div", { class: "panel-grid" }, this.view, aside),
       this.status,
     );
-    this.element.addEventListener("focusin", () => {
-      if (this.reading && this.reading.state.example !== index) events.change({ example: index });
-    });
+  }
+
+  /** The tooltip of an item of the text. */
+  private linesOf(item: number | null): string[] | null {
+    const { reading } = this;
+    if (item === null || !reading) return null;
+    return [reading.labels[item], ...scoreLines(reading, item)];
   }
 
   /** The width that a scene has. */
@@ -122,8 +102,8 @@ export class Panel {
     this.reading = reading;
     const { state, row, columns, numbers } = reading;
     this.name.hidden = !several;
-    this.error.hidden = !numbers.error;
-    setText(this.errorText, numbers.error ?? "");
+    this.error.element.hidden = !numbers.error;
+    setText(this.error.text, numbers.error ?? "");
     const own = row ? Math.max(...columns.map((i) => row[i]), 0) : 0;
     const most = state.scale === "shared" ? shared : own;
     const asText = state.view === "text";
@@ -140,8 +120,8 @@ export class Panel {
       this.text.show(reading, most);
     }
     this.darkest = (this.scene ? this.scene.most : most) ?? 0;
-    this.legend.hidden = !this.darkest;
-    setText(this.legendMost, digits(this.darkest));
+    this.legend.element.hidden = !this.darkest;
+    setText(this.legend.most, digits(this.darkest));
     this.showNote();
     this.strip.show(reading, state.scale === "shared" ? shared : 0);
     this.ranking.show(reading);

@@ -102,3 +102,18 @@ export function multiplyRows(
     }
   }
 }
+
+/** A product of two [n, n], in steps that yield how far it is. */
+export function* multiply(
+  left: Float32Array,
+  right: Float32Array,
+  n: number,
+): Generator<[number, number], Float32Array> {
+  const out = new Float32Array(n * n);
+  const step = Math.max(1, Math.floor(2e6 / (n * n)));
+  for (let q = 0; q < n; q += step) {
+    multiplyRows(left, right, out, n, q, Math.min(n, q + step));
+    yield [q, n];
+  }
+  return out;
+}

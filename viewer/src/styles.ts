@@ -101,7 +101,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .chip.goal { box-shadow: inset 0 0 0 2px var(--bottleneck); }
 .chip.chosen { box-shadow: 0 0 0 2px var(--ground), 0 0 0 4px var(--accent); }
 .strip { margin-top: 30px; display: grid; gap: 6px; }
-.strip-line { display: grid; grid-template-columns: 155px minmax(0, 1fr); gap: 4px 12px;
+.strip-line { display: grid; grid-template-columns: 172px minmax(0, 1fr); gap: 4px 12px;
   align-items: baseline; padding: 4px 6px; border-radius: 6px; cursor: pointer; margin-left: -6px; }
 .strip-line:hover { background: var(--raised); }
 .strip-name { font-size: 13px; color: var(--quiet); }

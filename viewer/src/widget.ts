@@ -4,6 +4,7 @@ import { Controls } from "./controls.ts";
 import { make, setText } from "./elements.ts";
 import { fileName, paintPng, paintSvg } from "./exporting.ts";
 import { readHeader, type Header, type Source } from "./format.ts";
+import { makeFrame } from "./frame.ts";
 import { headColumns } from "./headMaps.ts";
 import { makeHelp } from "./help.ts";
 import { pressed } from "./keyboard.ts";
@@ -19,7 +20,6 @@ import { cutTable, numbersTable, tableSize } from "./table.ts";
 import { DARK, LIGHT, type Theme } from "./theme.ts";
 import { Tooltip } from "./tooltip.ts";
 import { makeTopBar } from "./topBar.ts";
-import { visible } from "./visible.ts";
 
 export interface Options {
   state?: Partial<State>;
@@ -87,60 +87,17 @@ class Widget implements Viewer {
     this.state = changeState(header, initialState(header), options.state ?? {});
     const change = (one: Partial<State>): void => this.change(one);
     this.help = makeHelp();
-    this.controls = new Controls(header, {
-      change,
-      nextFound: (step) => this.nextFound(step),
-    });
-    this.live = make("div", {
-      class: "live",
-      role: "status",
-      "aria-live": "polite",
-      testid: "live",
-    });
-    this.tables = make("div", {
-      class: "tables",
-      tabindex: "0",
-      role: "region",
-      "aria-label": "Numbers",
-    });
-    this.table = make(
-      "details",
-      { class: "table" },
-      make("summary", {}, "Numbers as a table"),
-      this.tables,
-    );
+    this.controls = new Controls(header, { change, nextFound: (step) => this.nextFound(step) });
+    const above = [this.makeTop(), this.controls.tabs, this.controls.element];
+    const frame = makeFrame(header.title, above, [this.help]);
+    this.app = frame.app;
+    this.panelsBox = frame.panels;
+    this.live = frame.live;
+    this.table = frame.table;
+    this.tables = frame.tables;
     this.table.addEventListener("toggle", () => this.tell());
-    this.panelsBox = make("div", { class: "panels", role: "tabpanel", "aria-label": "View" });
-    this.app = make(
-      "div",
-      {
-        class: "app",
-        role: "region",
-        "aria-label": `attnflow: ${visible(header.title || "attention")}`,
-      },
-      makeTopBar(header.title, {
-        svg: () => this.exportSvg(),
-        png: () => this.exportPng(),
-        file: () => fileName(this.state, header.examples[this.state.shown[0]].text),
-        failed: (sentence) => setText(this.live, sentence),
-        help: () => this.help.showModal(),
-      }),
-      this.controls.tabs,
-      this.controls.element,
-      this.panelsBox,
-      this.table,
-      this.live,
-      this.help,
-    );
     this.tooltip = new Tooltip(this.app);
-    this.panels = header.examples.map((example, i) => {
-      const progressed = (): void => this.panels[i].showProgress();
-      const numbers = new Numbers(example, i, source, this.schedule, progressed);
-      return new Panel(numbers, {
-        change,
-        tooltip: (lines, event) => this.tooltip.show(lines, event),
-      });
-    });
+    this.panels = this.makePanels(source, change);
     this.app.addEventListener("keydown", (event) => this.key(event));
     shadow.append(this.app);
     this.darkness.addEventListener("change", this.schedule);
@@ -150,6 +107,27 @@ class Widget implements Viewer {
     this.resizing.observe(this.app);
     this.theming.observe(root, { attributes: true, attributeFilter: ["data-theme"] });
     this.render();
+  }
+
+  private makeTop(): HTMLElement {
+    return makeTopBar(this.header.title, {
+      svg: () => this.exportSvg(),
+      png: () => this.exportPng(),
+      file: () => fileName(this.state, this.header.examples[this.state.shown[0]].text),
+      failed: (sentence) => setText(this.live, sentence),
+      help: () => this.help.showModal(),
+    });
+  }
+
+  private makePanels(source: Source, change: (one: Partial<State>) => void): Panel[] {
+    return this.header.examples.map((example, i) => {
+      const progressed = (): void => this.panels[i].showProgress();
+      const numbers = new Numbers(example, i, source, this.schedule, progressed);
+      return new Panel(numbers, {
+        change,
+        tooltip: (lines, event) => this.tooltip.show(lines, event),
+      });
+    });
   }
 
   setState(state: Partial<State>): void {

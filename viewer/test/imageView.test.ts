@@ -1,0 +1,57 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { layThumbs } from "../src/imageLayout.ts";
+import { imageScene } from "../src/imageView.ts";
+import { SvgPainter } from "../src/svgPainter.ts";
+import { settle } from "./reading.ts";
+
+const image = {
+  src: "data:image/png;base64,AA==",
+  rows: 1,
+  columns: 2,
+  first: 1,
+  width: 20,
+  height: 10,
+};
+
+/** What `new Image()` gives in a browser, of a picture that is not loaded yet. */
+class FakeImage {
+  complete = false;
+  naturalWidth = 0;
+  src = "";
+  addEventListener(): void {}
+}
+
+test("every layer has its number, on wide and on narrow screens", async () => {
+  Object.assign(globalThis, { Image: FakeImage });
+  for (const width of [800, 340]) {
+    const text = await settle(
+      { view: "image" },
+      (reading) => {
+        const scene = imageScene(reading, width, 1);
+        const painter = new SvgPainter();
+        scene.paint(painter);
+        return painter.finish(scene.width, scene.height, "t");
+      },
+      { image },
+    );
+    for (const layer of [1, 2]) assert.ok(text.includes(`>${layer}<`), `${layer} at ${width}`);
+  }
+});
+
+test("small pictures do not overlap", () => {
+  for (const width of [800, 340]) {
+    const thumbs = layThumbs(4, 0.5, 100, width);
+    for (const one of thumbs) {
+      for (const other of thumbs) {
+        if (one === other) continue;
+        const apart =
+          one.x + one.width <= other.x ||
+          other.x + other.width <= one.x ||
+          one.y + one.height <= other.y ||
+          other.y + other.height <= one.y;
+        assert.ok(apart);
+      }
+    }
+  }
+});

@@ -18,11 +18,13 @@ from typer.testing import CliRunner
 
 from attnflow import corpus
 from attnflow.cli.corpus import register
+from attnflow.errors import FileError
 from attnflow.explaining import explain
 from attnflow.importance.blank_out import blank_out
 from attnflow.models.loading import load_model
 from tests.corpus.faking import contents
 from tests.models.checkpoints import save
+from tests.refusal import refusal
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ["the key to cabinets", "", "the key", "is here the key to the cabinets", "x " * 20, "here"]
@@ -270,6 +272,7 @@ def test_a_damaged_shard_is_named_and_repaired(texts, classifier, tmp_path):
         (("--shards", "5"), 2, "--shards is '5'; expected two whole numbers"),
         (("--shards", "5:2"), 2, "shards is 5:2; expected a first shard"),
         (("--model", "no/such/model"), 2, "there is no model no/such/model"),
+        (("--device", "abacus"), 2, "the model cannot be moved to the device 'abacus' ("),
         (("--strict",), 1, "line 2: the text is empty; expected at least one word. The run is"),
     ],
 )
@@ -372,3 +375,13 @@ def test_a_model_by_its_name_is_known_by_all_of_its_files():
     }
     files = checksums(corpus.Settings(model="minilm-sst2"))
     assert {"adapter.safetensors", "encoder/model.safetensors", "encoder/vocab.txt"} <= set(files)
+
+
+def test_a_model_that_is_not_on_the_hub_is_asked_for_once(monkeypatch):
+    from attnflow.corpus import identity
+
+    asked = []
+    monkeypatch.setattr(identity, "_on_hub", lambda *names: asked.append(names))
+    with refusal(FileError, "there is no model nobody/nothing; expected a folder"):
+        identity.checksums(corpus.Settings(model="nobody/nothing"))
+    assert asked == [("nobody/nothing", "config.json")]

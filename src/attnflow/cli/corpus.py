@@ -253,12 +253,20 @@ def _print_summary(done: "Summary", as_json: bool, path: Path | None, quiet: boo
     state = "complete" if done.complete else "not finished; the same command goes on"
     typer.echo(
         f"{done.folder}: {state}\n"
-        f"{done.rows:,} rows in {done.shards:,} shard{'' if done.shards == 1 else 's'}, "
-        f"{done.refused:,} refused, "
+        f"{_count(done.rows, 'row')} in {_count(done.shards, 'shard')}, {done.refused:,} refused, "
         f"{done.bytes:,} bytes\n"
-        f"{done.new_rows:,} rows in this run, {clock(done.seconds)}, "
+        f"{_count(done.new_rows, 'row')} in this run, {clock(done.seconds)}, "
         f"{done.rows_per_second:,.1f} rows/s"
     )
     if done.refused:
         typer.echo(f"the refused rows: attnflow corpus errors {done.folder}")
     return None
+
+
+def _count(n: int, what: str) -> str:
+    """So many things.
+
+    >>> _count(1, "row"), _count(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -25,6 +25,7 @@ from attnflow.corpus.captured import (
 from attnflow.corpus.example import Example, Float32, Result
 from attnflow.corpus.outcomes import Outcomes
 from attnflow.corpus.settings import Settings
+from attnflow.errors import InputError
 from attnflow.merging import resolve_residual
 from attnflow.models.encoding import collate
 from attnflow.models.loading import load_model
@@ -44,7 +45,7 @@ class Computer:
         self.threads = threads
         self._heads: Any = settings.heads
         self.loaded = load_model(settings.model, settings.tokenizer)
-        self.loaded.model.to(settings.device)
+        _move(self.loaded.model, settings.device)
         self.outcomes = Outcomes(self.loaded, settings)
         self.padded = self._switch_over()
         # Gradients are taken with a hook on the model, and graphs with the model switched over.
@@ -170,6 +171,18 @@ class Computer:
             )
             for i, task in enumerate(batch)
         )
+
+
+def _move(model: Any, device: str) -> None:
+    """Move a model to a device. Raises InputError if there is no such device."""
+    try:
+        model.to(device)
+    except (AssertionError, RuntimeError) as error:  # torch without CUDA asserts
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"the model cannot be moved to the device {device!r} ({why}); expected cpu, or cuda "
+            "where there is a GPU with enough memory. Choose one with --device (device=...)."
+        ) from error
 
 
 def attribute(

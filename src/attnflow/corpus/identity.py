@@ -12,7 +12,7 @@ from attnflow.errors import FileError
 from attnflow.minilm.folders import find_adapter, find_encoder
 from attnflow.verb_number.folders import find_folder
 
-# The files of a checkpoint that decide what it computes.
+# The files of a checkpoint that decide what it computes. Every one has the first.
 FILES = (
     "config.json",
     "generation_config.json",
@@ -77,6 +77,8 @@ def _files(name: str) -> Iterator[tuple[str, Path]]:
     if folder.is_dir():
         yield from ((path.name, path) for path in _deciding(folder))
         return
+    if _on_hub(name, FILES[0]) is None:
+        return  # no model; without a network every further file would be tried for half a minute
     found = {file: path for file in FILES if (path := _on_hub(name, file)) is not None}
     yield from found.items()
     index = found.get("model.safetensors.index.json")

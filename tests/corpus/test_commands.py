@@ -240,9 +240,11 @@ def test_the_summary_is_json(texts, classifier, tmp_path):
     assert invoke(*arguments, "--quiet").stdout == ""
 
 
-def test_a_damaged_shard_is_named_and_repaired(texts, classifier, tmp_path):
+@pytest.mark.parametrize("options", [(), ("--input-id", "mine")])
+def test_a_damaged_shard_is_named_and_repaired(texts, classifier, tmp_path, options):
     out = tmp_path / "out"
-    assert invoke("run", texts, "--model", classifier, "--out", out, "--quiet").exit_code == 0
+    arguments = ("--model", classifier, "--out", out, "--quiet")
+    assert invoke("run", texts, *arguments, *options).exit_code == 0
     expected = contents(out)
     assert invoke("check", out).exit_code == 0
     shard = out / "shards/part-000000.parquet"
@@ -385,3 +387,18 @@ def test_a_model_that_is_not_on_the_hub_is_asked_for_once(monkeypatch):
     with refusal(FileError, "there is no model nobody/nothing; expected a folder"):
         identity.checksums(corpus.Settings(model="nobody/nothing"))
     assert asked == [("nobody/nothing", "config.json")]
+
+
+def test_a_repair_with_other_versions_must_be_accepted(texts, classifier, tmp_path):
+    out = tmp_path / "out"
+    assert invoke("run", texts, "--model", classifier, "--out", out, "--quiet").exit_code == 0
+    path = out / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["versions"][0]["numpy"] = "1.0"
+    path.write_text(json.dumps(manifest))
+    (out / "shards/part-000000.parquet").write_bytes(b"")
+    result = invoke("check", out, "--repair")
+    assert result.exit_code == 2
+    assert "version of numpy was 1.0" in result.stderr
+    result = invoke("check", out, "--repair", "--accept-versions")
+    assert result.exit_code == 0, result.output

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from attnflow.corpus.job import work
 from attnflow.corpus.manifest import read_manifest, write_manifest
 from attnflow.corpus.progress import Progress
 from attnflow.corpus.settings import Settings
+from attnflow.corpus.source import open_source
 from attnflow.errors import AttnflowError, FileError, InputError
 from tests.corpus.faking import SETTINGS, contents, engine, job, run
 from tests.refusal import refusal
@@ -276,8 +278,6 @@ def test_another_input_is_refused(texts, tmp_path):
 
 
 def test_another_model_is_refused_and_the_file_named(texts, tmp_path):
-    from dataclasses import replace
-
     run(texts, tmp_path / "out")
     other = replace(job(texts, tmp_path / "out"), model={"model.safetensors": "1"})
     with refusal(InputError, "the model has other files: model.safetensors"):
@@ -291,8 +291,6 @@ def test_the_same_input_in_another_place_is_the_same(texts, tmp_path):
 
 
 def test_other_versions_are_refused_unless_accepted(texts, tmp_path):
-    from dataclasses import replace
-
     out = tmp_path / "out"
     run(texts, out, shards=range(1))
     path = out / "manifest.json"
@@ -347,6 +345,8 @@ def test_a_damaged_file_is_found_and_computed_again(texts, tmp_path, expected, n
     assert damage.path == out / name
     assert damage.what.startswith("has the SHA-256 ")
     assert drop_damaged(out, found) == [damage.shard]
+    [dropped] = check(out).damaged
+    assert dropped.what == "says to compute it again"
     assert run(texts, out).new_rows == 3
     assert contents(out) == expected
     assert check(out).complete
@@ -439,3 +439,24 @@ def test_an_input_that_is_removed_while_it_is_read_is_refused(texts, tmp_path):
 
     with refusal(FileError, "texts.txt changed while it was read"):
         work(job(texts, tmp_path / "out"), removing)
+
+
+def test_a_corpus_whose_shards_are_all_damaged_is_still_of_its_input(texts, tmp_path):
+    out = tmp_path / "out"
+    run(texts, out)
+    for path in (out / "shards").iterdir():
+        path.write_bytes(b"")
+    assert drop_damaged(out, check(out)) == [0, 1, 2]
+    texts.write_bytes(b"something else")
+    with refusal(InputError, "was begun differently: the input was"):
+        run(texts, out)
+
+
+def test_an_input_that_the_caller_names_is_not_read_for_a_checksum(texts, tmp_path):
+    source = open_source(texts, input_id="mine")
+    assert (source.checksum, source.count, source.told_by_caller) == ("mine", None, True)
+    assert len(list(source.rows())) == 7
+    assert not open_source(texts).told_by_caller
+    assert run(texts, tmp_path / "out").complete
+    with refusal(InputError, "and is", "(mine)"):
+        work(replace(job(texts, tmp_path / "out"), source=source), engine)

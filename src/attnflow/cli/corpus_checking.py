@@ -27,6 +27,9 @@ def check(
     repair: Annotated[
         bool, typer.Option("--repair", help="Compute damaged and missing shards again.")
     ] = False,
+    accept_versions: Annotated[
+        bool, typer.Option("--accept-versions", help="Repair with other versions of libraries.")
+    ] = False,
     threads: ThreadsOption = None,
 ) -> None:
     """Compare every file with its checksum. Exits with 1 if one is damaged or missing.
@@ -42,7 +45,13 @@ def check(
         _print_check(found)
         if repair and not found.complete:
             with plain_warnings(), shown_progress(quiet=False) as watch:
-                repair_corpus(folder, found, threads=threads, progress=watch)
+                repair_corpus(
+                    folder,
+                    found,
+                    threads=threads,
+                    accept_versions=accept_versions,
+                    progress=watch,
+                )
             found = check_corpus(folder)
             typer.echo("after the repair:")
             _print_check(found)

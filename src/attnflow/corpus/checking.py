@@ -1,5 +1,6 @@
 """Whether what was written still is what was written: every file against its checksum."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import file_digest
@@ -58,7 +59,9 @@ def check_shard(folder: Folder, number: int) -> list[Damage]:
     """What is wrong with the files of a shard that the journal calls finished."""
     entry = read_entry(folder.journal(number))
     if entry is None:
-        return [Damage(number, folder.journal(number), "cannot be read")]
+        path = folder.journal(number)
+        why = "says to compute it again" if _is_void(path) else "cannot be read"
+        return [Damage(number, path, why)]
     found = []
     for path, written in _files(folder, entry):
         what = compare_file(path, written)
@@ -93,8 +96,15 @@ def drop_damaged(out: str | Path, found: Check) -> list[int]:
     numbers = sorted({damage.shard for damage in found.damaged})
     with locked(folder.path / "locks", range(ENDLESS)):
         for number in numbers:
-            folder.journal(number).unlink(missing_ok=True)
+            folder.void(number)
     return numbers
+
+
+def _is_void(path: Path) -> bool:
+    try:
+        return "void" in json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def input_of(manifest: Manifest) -> str:

@@ -85,6 +85,10 @@ class Folder:
         """Say that a shard is finished. Its files must be on the disk."""
         write_json(self.journal(entry.shard), asdict(entry))
 
+    def void(self, shard: int) -> None:
+        """Say that a shard is not finished after all, and that the corpus was begun."""
+        write_json(self.journal(shard), {"shard": shard, "void": True})
+
     def entry(self, shard: int) -> Entry | None:
         """What is known of a shard; None if it is not finished, or its files are not all there."""
         entry = read_entry(self.journal(shard))

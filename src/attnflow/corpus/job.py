@@ -193,6 +193,7 @@ def _manifest(job: Job) -> Manifest:
             "checksum": source.checksum,
             "text_column": job.columns[0],
             "id_column": job.columns[1],
+            **({"told_by": "input_id"} if source.told_by_caller else {}),
         },
         model={"sha256": join_checksums(job.model), "files": job.model},
         versions=(versions(),),

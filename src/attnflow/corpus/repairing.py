@@ -10,10 +10,16 @@ from attnflow.corpus.running import run
 
 
 def repair(
-    out: str | Path, found: Check, *, threads: int | None = None, progress: Watch | None = None
+    out: str | Path,
+    found: Check,
+    *,
+    threads: int | None = None,
+    accept_versions: bool = False,
+    progress: Watch | None = None,
 ) -> Summary:
     """Take damaged shards out of the journal, and run the corpus again on this machine.
 
+    accept_versions: whether to do so with other versions of libraries.
     Raises FileError if the input cannot be opened by its name, InputError if it or the model is
     not what it was.
     """
@@ -27,7 +33,9 @@ def repair(
         text_column=written["text_column"],
         id_column=written["id_column"],
         format=None if written["format"] == "dataset" else written["format"],
+        input_id=written["checksum"] if written.get("told_by") == "input_id" else None,
         shard_size=manifest.shard_size,
+        accept_versions=accept_versions,
         threads=threads,
         progress=progress,
         **options,

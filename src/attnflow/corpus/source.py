@@ -1,7 +1,7 @@
 """Source: the input of a corpus, whatever its format: its checksum, its length, its rows."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -36,6 +36,7 @@ class Source:
     checksum: what tells it from any other input. count: how many rows it has, or, for CSV, how
     many at most; None if it cannot be known beforehand.
     rows: reads it from the beginning. unchanged: whether it still is what the checksum was of.
+    told_by_caller: whether the checksum is none, but what the caller tells the input by.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Source:
     count: int | None
     rows: Callable[[], Iterator[Row]]
     unchanged: Callable[[], bool] = lambda: True
+    told_by_caller: bool = False
 
 
 def open_source(
@@ -54,15 +56,27 @@ def open_source(
     format: Format | None = None,
     input_id: str | None = None,
 ) -> Source:
-    """Open an input, and read it once for its checksum.
+    """Open an input, and read it once for its checksum, unless the caller tells it by an id.
 
     given: the path of a file (.txt, .csv, .tsv, .jsonl, each also with .gz, or .parquet); an
     address `hf:name[:split]`; a Dataset or IterableDataset of Hugging Face; or a list of texts.
     text_column, id_column: for tables. format: for a file whose name does not say it.
-    input_id: what to tell the input by instead of a checksum. Otherwise a Dataset is told by its
-    fingerprint, and everything else, streams too, is read once more.
+    input_id: what to tell the input by instead of a checksum, for which it then need not be read.
+    Otherwise a Dataset is told by its fingerprint, and everything else, streams too, is read once
+    more.
     Raises FileError, InputError or SelectionError for an input that cannot be read.
     """
+    source = _open(given, text_column, id_column, format, input_id)
+    return replace(source, told_by_caller=input_id is not None)
+
+
+def _open(
+    given: Any,
+    text_column: str | None,
+    id_column: str | None,
+    format: Format | None,
+    input_id: str | None,
+) -> Source:
     if isinstance(given, list | tuple):
         return _open_list(given, input_id)
     if isinstance(given, str) and given.startswith("hf:"):
@@ -102,13 +116,15 @@ def _open_file(
         raise InputError(
             f"format is {format!r}; expected text, csv, tsv, jsonl or parquet. Choose one of these."
         )
+    if format != "parquet":
+        _refuse_wide(path)
     state = _state(path)
-    checksum, count = _scan(path, format)
+    checksum, count = _scan(path, format) if input_id is None else (input_id, None)
     next(readers[format](), None)  # a missing column is an error now, not after an hour
     return Source(
         str(path),
         format,
-        input_id or checksum,
+        checksum,
         count,
         readers[format],
         lambda: _state(path) == state,
@@ -146,8 +162,6 @@ def _scan(path: Path, format: Format) -> tuple[str, int | None]:
     zipped = path.suffix.lower() == ".gz"
     with path.open("rb") as file:
         while block := file.read(BLOCK):
-            if not lines.n_bytes and format != "parquet":
-                _refuse_wide(path, block)
             digest.update(block)
             lines.add(block)
     if format == "parquet":
@@ -190,7 +204,9 @@ def _count_zipped(path: Path) -> _Lines:
     return lines
 
 
-def _refuse_wide(path: Path, start: bytes) -> None:
+def _refuse_wide(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(2)
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileError(
             f"{path} is text in UTF-16; expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8"

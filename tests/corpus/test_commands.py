@@ -204,6 +204,41 @@ def test_showing_one_example(scores, tmp_path):
     assert "cabinets" in page.read_text(encoding="utf-8")
 
 
+def test_a_text_does_nothing_to_the_terminal_that_shows_it(classifier, tmp_path):
+    path, out = tmp_path / "a.tsv", tmp_path / "out"
+    path.write_bytes(b"id\ttext\na\x1b[2J\tthe key \x1b]0;title\x07 here\nb\t" + b"x" * 5000)
+    arguments = ("--model", classifier, "--id-column", "id", "--out", out, "--quiet")
+    assert invoke("run", path, *arguments).exit_code == 0
+    shown = invoke("show", out, "0", "--index").stdout
+    assert shown.startswith(r"a\x1b[2J: the key \x1b]0;title\x07 here")
+    assert "... (5,000 characters)" in invoke("show", out, "b").stdout
+
+
+def test_an_example_is_not_explained_anew_with_another_model(texts, tmp_path):
+    model, out = save(tmp_path / "model"), tmp_path / "out"
+    assert invoke("run", texts, "--model", model, "--out", out, "--quiet").exit_code == 0
+    weights = tmp_path / "model" / "model.safetensors"
+    changed = bytearray(weights.read_bytes())
+    changed[-1] ^= 1
+    weights.write_bytes(changed)
+    assert invoke("show", out, "0").exit_code == 0
+    result = invoke("show", out, "0", "--html", tmp_path / "page.html")
+    assert result.exit_code == 2
+    assert "other files than the corpus was computed with: model.safetensors;" in result.stderr
+
+
+def test_positions_may_be_named_by_their_tokens(texts, classifier, tmp_path):
+    out = tmp_path / "out"
+    arguments = ("--model", classifier, "--out", out, "--positions", "key,[SEP],0", "--quiet")
+    result = invoke("run", texts, *arguments)
+    assert result.exit_code == 0, result.output
+    found = [(one.index, one.positions) for one in corpus.open_corpus(out).examples()]
+    assert found == [(0, (2, 5, 0)), (2, (2, 3, 0)), (3, (4, 8, 0))]
+    reasons = {row["index"]: row["reason"] for row in corpus.open_corpus(out).refused()}
+    assert "there is no token 'key'" in reasons[5]
+    assert invoke("run", texts, *arguments).exit_code == 0  # names come back from the manifest
+
+
 def test_what_cannot_be_shown(scores):
     result = invoke("show", scores, "s1")
     assert result.exit_code == 2
@@ -267,7 +302,8 @@ def test_a_damaged_shard_is_named_and_repaired(texts, classifier, tmp_path, opti
         (("--methods", "flows"), 2, "methods has 'flows'; expected 'raw', 'rollout' or 'flow'"),
         (("--methods", "none"), 2, "no method was given"),
         (("--importance", "shapley"), 2, "importance has 'shapley'"),
-        (("--positions", "first"), 2, "--positions is 'first'; expected explained, all, or whole"),
+        (("--positions", "explaned"), 2, "expected explained, all, or indices and tokens with"),
+        (("--positions", ","), 2, "positions is ('', ''); expected 'explained', 'all', or indices"),
         (("--layers", "top"), 2, "--layers is 'top'; expected all, or whole numbers"),
         (("--summary", "no/such/folder.json"), 2, "there is no folder no/such; expected an"),
         (("--engine", "ray", "--address", "127.0.0.1:1"), 2, "there is no Ray cluster at '127"),

@@ -118,7 +118,7 @@ def test_no_rows_are_a_file_with_columns():
 
 
 def test_settings_come_back_from_json():
-    settings = Settings(methods=("raw", "flow"), positions=(0, -1), layers=(1, -1), heads=3)
+    settings = Settings(methods=("raw", "flow"), positions=(0, "[SEP]"), layers=(1, -1), heads=3)
     assert Settings.from_json(settings.to_json()) == settings
     with refusal(InputError, "the settings differ in colour", "expected those of this version"):
         Settings.from_json({**settings.to_json(), "colour": "red"})
@@ -132,6 +132,8 @@ def test_settings_come_back_from_json():
         ({"methods": ()}, "no method was given"),
         ({"positions": "last"}, "positions is 'last'; expected 'explained', 'all', or indices"),
         ({"positions": ()}, "positions is ()"),
+        ({"positions": (0, "")}, "positions is (0, '')"),
+        ({"positions": (0, 1.5)}, "expected 'explained', 'all', or indices and tokens"),
         ({"edges": "thick"}, "edges is 'thick'; expected 'attention', 'effective', 'gradient' or"),
         ({"truncate": "fold"}, "truncate is 'fold'; expected 'error' or 'cut'"),
         ({"batch_tokens": 0}, "batch_tokens is 0; expected 1 or more"),

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,8 +82,8 @@ def run(  # noqa: PLR0913 - one argument for each option
     positions: Annotated[
         str,
         typer.Option(
-            help="explained: the mask, the last token of a decoder, or [CLS]; all; or indices such "
-            "as 0,-1."
+            help="explained: the mask, the last token of a decoder, or [CLS]; all; or indices and "
+            "tokens with commas, such as 0,-2,[SEP]."
         ),
     ] = "explained",
     layers: Annotated[
@@ -213,17 +214,23 @@ def _names(text: str, every: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _positions(text: str) -> Any:
-    return text if text in ("explained", "all") else _numbers(text, "--positions")
+    if text in ("explained", "all"):
+        return text
+    for word in get_close_matches(text, ("explained", "all"), n=1, cutoff=0.7):
+        raise InputError(
+            f"--positions is {text!r}; expected explained, all, or indices and tokens with commas "
+            f"between them. Did you mean {word}?"
+        )
+    return tuple(number_or_text(one) for one in text.split(","))
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
     try:
         return tuple(int(number) for number in text.split(","))
     except ValueError:
-        words = "explained, all" if option == "--positions" else "all"
         raise InputError(
-            f"{option} is {text!r}; expected {words}, or whole numbers with commas between them. "
-            f"Write it like {option} 0,-1."
+            f"{option} is {text!r}; expected all, or whole numbers with commas between them. "
+            f"Write it like {option} 1,-1."
         ) from None
 
 

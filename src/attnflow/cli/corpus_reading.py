@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from attnflow.corpus.tables import Agreement
 
 BEST = 5  # tokens named under a strip
+SHOWN = 1000  # characters of a text
 IMPORTANCE = ("blank_out", "input_gradients")
 
 
@@ -158,8 +159,13 @@ def show(
         from attnflow.corpus.viewing import write_page
 
         with plain_warnings():
-            write_page(corpus.manifest.settings, stored.text, html)
+            write_page(corpus.manifest, stored.text, html)
         typer.echo(f"attnflow: wrote {html}; open it in a browser", err=True)
+
+
+def _excerpt(text: str) -> str:
+    """The text, or the beginning of one that is longer than a screen."""
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text):,} characters)"
 
 
 def _row_number(text: str) -> int:
@@ -177,7 +183,7 @@ def _print(stored: "Stored", position: int | None, top: int, console: "Console")
     from attnflow.cli.render import show_token
     from attnflow.cli.strip import print_strip
 
-    console.print(Text(f"{stored.id}: {stored.text}"))
+    console.print(Text(f"{show_token(stored.id)}: {show_token(_excerpt(stored.text))}"))
     if stored.prediction is not None:
         text = Text(f"{stored.kind}: ")
         text.append(f"{show_token(stored.prediction)} {stored.probability:.3f}", style="bold")

@@ -107,7 +107,8 @@ def compare(before: Manifest, now: Manifest, *, versions: bool = True) -> Iterat
         if was == is_now or name in PLACES or name.startswith(("versions", "model.files")):
             continue
         if name == "model.sha256":
-            yield f"the model has other files: {_changed_files(before, now)}"
+            files = [one.model.get("files", {}) for one in (before, now)]
+            yield f"the model has other files: {changed_files(*files) or 'unnamed'}"
         elif name == "input.checksum":
             names = [f"{m.input['name']} ({_short(m.input['checksum'])})" for m in (before, now)]
             yield f"the input was {names[0]} and is {names[1]}"
@@ -120,9 +121,13 @@ def compare(before: Manifest, now: Manifest, *, versions: bool = True) -> Iterat
                 yield f"version of {name} was {was_all.get(name)} and is {all_now.get(name)}"
 
 
-def _changed_files(before: Manifest, now: Manifest) -> str:
-    old, new = before.model.get("files", {}), now.model.get("files", {})
-    return ", ".join(n for n in sorted({*old, *new}) if old.get(n) != new.get(n)) or "unnamed"
+def changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """The names of the files whose checksums differ, with commas between them.
+
+    >>> changed_files({"a": "0", "b": "1"}, {"a": "0", "c": "2"})
+    'b, c'
+    """
+    return ", ".join(n for n in sorted({*old, *new}) if old.get(n) != new.get(n))
 
 
 def _short(checksum: Any) -> str:

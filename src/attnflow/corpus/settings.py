@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 from attnflow.errors import InputError
 
 Truncate: TypeAlias = Literal["error", "cut"]
-WhichPositions: TypeAlias = Literal["explained", "all"] | tuple[int, ...]
+WhichPositions: TypeAlias = Literal["explained", "all"] | tuple[int | str, ...]
 
 METHODS = ("raw", "rollout", "flow")
 IMPORTANCE = ("blank_out", "input_gradients")
@@ -24,8 +24,9 @@ class Settings:
 
     model, tokenizer: a folder or a name, as in `attnflow.load_model`.
     methods: of "raw", "rollout" and "flow". importance: of "blank_out" and "input_gradients".
-    positions: "explained", the one that `attnflow.explain` explains; "all"; or indices, negative
-    ones from the end, which refuse an example that has no such position.
+    positions: "explained", the one that `attnflow.explain` explains; "all"; or several, each an
+    index, negative ones from the end, or the text of a token such as "[SEP]". An example that has
+    no such position, or the token more than once, is refused.
     layers: numbers from 1, negative ones from the last; None for all.
     normalise, residual_weight, heads, edges, target: as in `attnflow.explain`.
     truncate: "error" refuses an example that is too long, "cut" leaves out its end.
@@ -104,12 +105,16 @@ def _check_names(name: str, given: Sequence[str], allowed: Sequence[str]) -> Non
 
 
 def _check_positions(given: Any) -> None:
-    numbers = isinstance(given, tuple) and given and all(type(i) is int for i in given)
-    if given not in ("explained", "all") and not numbers:
+    several = isinstance(given, tuple) and given and all(_is_position(one) for one in given)
+    if given not in ("explained", "all") and not several:
         raise InputError(
-            f"positions is {given!r}; expected 'explained', 'all', or indices such as (0, -1). "
-            "Choose one of these."
+            f"positions is {given!r}; expected 'explained', 'all', or indices and tokens such as "
+            "(0, '[SEP]'). Choose one of these."
         )
+
+
+def _is_position(given: Any) -> bool:
+    return type(given) is int or (type(given) is str and given != "")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from attnflow.cli.data import register
 from attnflow.data import sets
 from attnflow.data.sets import DataFile, DataSet
+from attnflow.errors import FileError
 
 CONTENT = b"VBZ\tthe key\n"
 
@@ -34,6 +35,7 @@ def test_sets_are_listed():
         result.stdout
     )
     assert run("sst2").stdout.startswith("sst2: ")
+    assert result.stdout.endswith(" --data grammar, with made-up sentences.\n")
 
 
 def test_a_folder_is_checked(monkeypatch, tmp_path):
@@ -61,6 +63,46 @@ def test_what_is_missing_is_downloaded(monkeypatch, tmp_path):
     monkeypatch.setattr("attnflow.data.download.download", download)
     result = run("--in", str(tmp_path), "--download")
     assert (result.exit_code, result.stdout) == (0, "tiny/a: complete, 1 rows\n")
+
+
+def test_what_cannot_be_downloaded_does_not_stop_the_others(monkeypatch, tmp_path):
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    away, here = (
+        DataFile(f"tiny/{name}", 1, len(CONTENT), digest, f"https://example.org/{name}")
+        for name in ("away", "here")
+    )
+    one = DataSet("tiny", "keys", "none", "look under the mat", (away, here))
+    monkeypatch.setattr(sets, "known_sets", lambda: (one,))
+
+    def download(file, folder, *, progress):
+        if file is away:
+            raise FileError("it is away; expected it here. Try again.")
+        progress(1, 1)
+        (folder / "tiny").mkdir()
+        (folder / file.path).write_bytes(CONTENT)
+
+    monkeypatch.setattr("attnflow.data.download.download", download)
+    result = run("--in", str(tmp_path), "--download")
+    assert result.exit_code == 1
+    assert result.stdout == "tiny/away: missing\ntiny/here: complete, 1 rows\n"
+    assert result.stderr == "attnflow: it is away; expected it here. Try again.\n"
+
+
+def test_a_set_is_extracted_from_treebanks(tmp_path):
+    treebank = tmp_path / "en.conllu"
+    treebank.write_text(
+        "1\tKeys\t_\t_\tNNS\t_\t2\tnsubj\t_\t_\n2\topen\t_\t_\tVBP\t_\t0\troot\t_\t_\n"
+    )
+    result = run("ud_agreement", "--in", str(tmp_path), "--extract", str(treebank))
+    assert result.exit_code == 0, result.output
+    assert result.stdout == (
+        "ud_agreement/agreement.tsv.gz: extracted, 1 rows; the listed one has 2,705\n"
+    )
+    assert (tmp_path / "ud_agreement" / "agreement.tsv.gz").is_file()
+    for words in (["ud_agreement"], ["--in", str(tmp_path)], ["sst2", "--in", str(tmp_path)]):
+        result = run(*words, "--extract", str(treebank))
+        assert result.exit_code == 2
+        assert "--extract was given without one set of treebanks and a folder" in result.stderr
 
 
 def test_misuse():

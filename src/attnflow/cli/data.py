@@ -1,4 +1,4 @@
-"""The command `data`: which data sets there are, which are here, and downloading them."""
+"""The command `data`: which data sets there are and which are here; downloads and extracts them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +8,7 @@ import typer
 from attnflow.cli.options import clear_errors, progress_bar
 
 if TYPE_CHECKING:
-    from attnflow.data.sets import DataSet
+    from attnflow.data.sets import DataFile, DataSet
 
 
 def register(app: typer.Typer) -> None:
@@ -28,8 +28,16 @@ def data(
     download: Annotated[
         bool, typer.Option("--download", help="Download what is missing in the folder.")
     ] = False,
+    treebanks: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--extract",
+            help="A treebank in CoNLL-U, to extract the agreement examples of a set from. May be "
+            "given several times.",
+        ),
+    ] = None,
 ) -> None:
-    """List the data sets that attnflow reads, check them, and download them.
+    """List the data sets that attnflow reads, check them, download and extract them.
 
     Exits with 1 if something that was looked for is missing or different.
 
@@ -44,9 +52,15 @@ def data(
             raise InputError(
                 "no folder was named to download to; expected one. Name it with --in FOLDER."
             )
+        if treebanks:
+            _extract(sets, folder, treebanks)
+            return
         if folder is None:
             for one in sets:
                 _describe(one)
+            typer.echo(
+                "Without data: attnflow reproduce NAME --data grammar, with made-up sentences."
+            )
             return
         # Not all(...), which would stop at the first that is not right.
         right = [_check(one, folder, download) for one in sets]
@@ -63,27 +77,54 @@ def _describe(one: "DataSet") -> None:
         typer.echo(f"  {file.path}: {file.rows:,} rows, {file.size:,} bytes{away}")
 
 
+def _extract(sets: "list[DataSet]", folder: Path | None, treebanks: list[Path]) -> None:
+    """Write the table of one set of treebanks, and say how many examples it has."""
+    from attnflow.data.extracting import extract_agreement
+    from attnflow.errors import InputError
+
+    tables = [file for one in sets for file in one.files if file.path.endswith("agreement.tsv.gz")]
+    if folder is None or len(sets) != 1 or not tables:
+        raise InputError(
+            "--extract was given without one set of treebanks and a folder; expected both, such "
+            "as: attnflow data ud_agreement --in ./data --extract en_ewt-ud-train.conllu"
+        )
+    path = folder / tables[0].path
+    rows = extract_agreement(treebanks, path)
+    typer.echo(f"{tables[0].path}: extracted, {rows:,} rows; the listed one has {tables[0].rows:,}")
+
+
 def _check(one: "DataSet", folder: Path, download: bool) -> bool:
     """Print the state of each file; whether all of them are right in the end."""
+    right = [_check_file(one, file, folder, download) for file in one.files]
+    return all(right)
+
+
+def _check_file(one: "DataSet", file: "DataFile", folder: Path, download: bool) -> bool:
     from attnflow.data.sets import check_file
 
-    right = True
-    for file in one.files:
+    found = check_file(folder, file)
+    if found.state == "missing" and download and file.url:
+        _fetch(file, folder)
         found = check_file(folder, file)
-        if found.state == "missing" and download and file.url:
-            with progress_bar(file.path) as progress:
-                from attnflow.data.download import download as fetch
+    state: str = found.state
+    if found.state == "complete":
+        state = f"complete, {file.rows:,} rows"
+    elif found.state == "different":
+        rows = "no text" if found.rows is None else f"{found.rows:,} rows"
+        state = f"different: {rows}, expected {file.rows:,} and another checksum"
+    elif not file.url:
+        state = f"missing; {one.find}"
+    typer.echo(f"{file.path}: {state}")
+    return found.state == "complete"
 
-                fetch(file, folder, progress=progress)
-            found = check_file(folder, file)
-        state: str = found.state
-        if found.state == "complete":
-            state = f"complete, {file.rows:,} rows"
-        elif found.state == "different":
-            rows = "no text" if found.rows is None else f"{found.rows:,} rows"
-            state = f"different: {rows}, expected {file.rows:,} and another checksum"
-        elif not file.url:
-            state = f"missing; {one.find}"
-        typer.echo(f"{file.path}: {state}")
-        right = right and found.state == "complete"
-    return right
+
+def _fetch(file: "DataFile", folder: Path) -> None:
+    """Download a file. One that cannot be is told, and does not stop the others."""
+    from attnflow.data.download import download
+    from attnflow.errors import FileError
+
+    try:
+        with progress_bar(file.path) as progress:
+            download(file, folder, progress=progress)
+    except FileError as error:
+        typer.echo(f"attnflow: {error}", err=True)

@@ -10,7 +10,7 @@ from attnflow.errors import FileError
 from attnflow.experiments.options import Options
 
 GRAMMAR = "grammar"
-TREEBANKS = ("amalgum_agreement", "ud_agreement")
+TREEBANKS = ("amalgum_agreement/agreement.tsv.gz", "ud_agreement/agreement.tsv.gz")
 NO_ATTRACTOR = "treebank, no attractor"  # what the split calls this set
 N_GRAMMAR = 2000  # sentences, as many as the natural ones
 VARIABLE = "ATTNFLOW_DATA"  # of the environment, names the folder of data
@@ -49,7 +49,7 @@ def find_data(given: str | None) -> Path:
 def read_agreement(options: Options) -> Agreement:
     """The held-out agreement examples, at most `options.examples` of each set.
 
-    Without the treebanks there is no set without attractors; the others are the same.
+    Without both treebanks there is no set without attractors; the others are the same.
     """
     if options.data == GRAMMAR:
         return _made_up(options)
@@ -58,7 +58,7 @@ def read_agreement(options: Options) -> Agreement:
     from attnflow.verb_number.splitting import N_ATTRACTORS, split_folder
 
     folder = find_data(options.data)
-    if any((folder / treebank).is_dir() for treebank in TREEBANKS):
+    if all((folder / table).is_file() for table in TREEBANKS):
         test = split_folder(folder).test
     else:
         test = hold_out_linzen(folder)

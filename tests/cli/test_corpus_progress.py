@@ -1,7 +1,10 @@
 """How far a corpus is: a bar on a terminal, a log elsewhere, and nothing if it is to be quiet."""
 
 import io
+import re
 import sys
+
+import pytest
 
 from attnflow.cli.corpus_progress import shown_progress
 from attnflow.corpus.progress import Progress
@@ -36,18 +39,29 @@ def test_quiet_is_quiet():
         assert report is None
 
 
-def test_a_terminal_gets_a_bar(monkeypatch):
+@pytest.mark.parametrize(
+    ("columns", "wording"),
+    [
+        (120, "1,500/6,000 50 examples/s · 1:30 left · 2 refused · 2,000 flow pairs/s"),
+        (70, "1,500/6,000 50 ex/s · 1:30 left · 2 refused · 2,000 pairs/s"),
+        (60, "1,500/6,000 50 ex/s · 1:30 left · 2 refused"),
+        (40, "1,500/6,000 50 ex/s · 1:30 left"),
+    ],
+)
+def test_a_terminal_gets_a_bar(monkeypatch, columns, wording):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm-256color")
     with shown_progress(quiet=False) as report:
         assert report is not None
         report(at(10.0))
-    shown = terminal.getvalue()
-    assert "1,500/6,000" in shown
-    assert "50 examples/s · 1:30 left · 2 refused · 2,000 flow pairs/s" in shown
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
+    line = next(line for line in re.split(r"[\r\n]", shown) if "1,500" in line)
+    assert wording in line
+    assert set(line[:4]) <= set("━╸╺")
+    assert len(line.rstrip()) <= columns

@@ -16,6 +16,8 @@ from attnflow.cli.options import EVERY
 if TYPE_CHECKING:
     from attnflow.corpus.progress import Progress
 
+SEPARATOR = " · "
+NARROWEST = 4  # columns of a terminal for the bar itself, the least that Rich draws
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -68,6 +70,27 @@ def _rates(progress: "Progress") -> list[str]:
     return parts
 
 
+def fit_rates(progress: "Progress", room: int) -> str:
+    """What changes as a run goes on, in so many characters: shorter, or with less of it.
+
+    >>> from attnflow.corpus.progress import Progress
+    >>> progress = Progress(1500, 6000, 500, 2, 20_000, 10.0)
+    >>> for room in (60, 50, 20):
+    ...     print(fit_rates(progress, room))
+    50 examples/s · 1:30 left · 2 refused · 2,000 flow pairs/s
+    50 ex/s · 1:30 left · 2 refused · 2,000 pairs/s
+    50 ex/s · 1:30 left
+    """
+    parts = _rates(progress)
+    if len(SEPARATOR.join(parts)) > room:
+        parts = [
+            part.replace("examples/s", "ex/s").replace("flow pairs", "pairs") for part in parts
+        ]
+    while len(parts) > 1 and len(SEPARATOR.join(parts)) > room:
+        parts.pop()
+    return SEPARATOR.join(parts)
+
+
 def clock(seconds: float) -> str:
     """Seconds as hours, minutes and seconds.
 
@@ -99,12 +122,14 @@ def _bar() -> "Iterator[Callable[[Progress], None]]":
 
         def report(progress: "Progress") -> None:
             total = f"/{progress.total:,}" if progress.total else ""
+            done = f"{progress.done:,}{total}"
+            room = bar.console.width - NARROWEST - len(done) - 2  # and the gaps between the columns
             bar.update(
                 task,
                 completed=progress.done,
                 total=progress.total,
-                done=f"{progress.done:,}{total}",
-                rates=" · ".join(_rates(progress)),
+                done=done,
+                rates=fit_rates(progress, room),
             )
 
         yield report

@@ -1,7 +1,11 @@
 """The command `data`, in-process."""
 
 import hashlib
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
@@ -49,7 +53,11 @@ def test_a_folder_is_checked(monkeypatch, tmp_path):
     (tmp_path / "tiny" / "a").write_bytes(CONTENT * 2)
     result = run("tiny", "--in", str(tmp_path))
     assert result.exit_code == 1
-    assert result.stdout == "tiny/a: different: 2 rows, expected 1 and another checksum\n"
+    told = "tiny/a: different: 2 rows, expected 1 and another checksum"
+    assert result.stdout == f"{told}\n"
+    use(monkeypatch, "https://example.org/a")
+    result = run("tiny", "--in", str(tmp_path))
+    assert result.stdout == f"{told}; remove it to get it again\n"
 
 
 def test_what_is_missing_is_downloaded(monkeypatch, tmp_path):
@@ -86,6 +94,32 @@ def test_what_cannot_be_downloaded_does_not_stop_the_others(monkeypatch, tmp_pat
     assert result.exit_code == 1
     assert result.stdout == "tiny/away: missing\ntiny/here: complete, 1 rows\n"
     assert result.stderr == "attnflow: it is away; expected it here. Try again.\n"
+
+
+@pytest.fixture
+def mirror(tmp_path):
+    """The address of a server on this machine that has the set."""
+    copy = tmp_path / "copy" / "tiny"
+    copy.mkdir(parents=True)
+    (copy / "a").write_bytes(CONTENT)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(copy.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_mirror_has_what_has_no_address(monkeypatch, tmp_path, mirror):
+    use(monkeypatch)
+    folder = tmp_path / "data"
+    result = run("--in", str(folder), "--download", "--mirror", mirror)
+    assert (result.exit_code, result.stdout) == (0, "tiny/a: complete, 1 rows\n")
+    assert (folder / "tiny" / "a").read_bytes() == CONTENT
+    result = run("--in", str(folder), "--download", "--mirror", "ftp://example.org")
+    assert result.exit_code == 2
+    assert "the mirror is 'ftp://example.org'; expected an address that begins" in result.stderr
 
 
 def test_a_set_is_extracted_from_treebanks(tmp_path):

@@ -28,6 +28,14 @@ def data(
     download: Annotated[
         bool, typer.Option("--download", help="Download what is missing in the folder.")
     ] = False,
+    mirror: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="For --download: where a copy of the folder is, such as http://localhost:8000; in "
+            "place of the addresses that are listed. Checksums stay.",
+        ),
+    ] = None,
     treebanks: Annotated[
         list[Path] | None,
         typer.Option(
@@ -44,10 +52,12 @@ def data(
     Example: attnflow data linzen_numpred --in ./data --download
     """
     with clear_errors():
-        from attnflow.data.sets import choose_sets
+        from attnflow.data.sets import choose_sets, use_mirror
         from attnflow.errors import InputError
 
         sets = choose_sets(names or [])
+        if mirror is not None:
+            sets = [use_mirror(one, mirror) for one in sets]
         if folder is None and download:
             raise InputError(
                 "no folder was named to download to; expected one. Name it with --in FOLDER."
@@ -112,6 +122,7 @@ def _check_file(one: "DataSet", file: "DataFile", folder: Path, download: bool) 
     elif found.state == "different":
         rows = "no text" if found.rows is None else f"{found.rows:,} rows"
         state = f"different: {rows}, expected {file.rows:,} and another checksum"
+        state += "; remove it to get it again" if file.url else ""
     elif not file.url:
         state = f"missing; {one.find}"
     typer.echo(f"{file.path}: {state}")

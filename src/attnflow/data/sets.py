@@ -2,13 +2,13 @@
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from attnflow.errors import SelectionError
+from attnflow.errors import InputError, SelectionError
 
 State = Literal["complete", "missing", "different"]
 
@@ -73,6 +73,20 @@ def choose_sets(names: Sequence[str]) -> list[DataSet]:
                 f"there is no data set {name!r}; expected one of {', '.join(sets)}. {hint}"
             )
     return [sets[name] for name in (names or sets)]
+
+
+def use_mirror(one: DataSet, address: str) -> DataSet:
+    """The data set with files to be downloaded from a copy of the folder of data.
+
+    Raises InputError unless the address begins with http:// or https://.
+    """
+    if not address.startswith(("https://", "http://")):
+        raise InputError(
+            f"the mirror is {address!r}; expected an address that begins with http:// or https://. "
+            "Serve a folder with: python -m http.server --directory FOLDER"
+        )
+    root = address.rstrip("/")
+    return replace(one, files=tuple(replace(f, url=f"{root}/{f.path}") for f in one.files))
 
 
 def check_file(folder: str | Path, file: DataFile) -> Found:

@@ -206,6 +206,17 @@ def test_a_data_set_by_its_address_is_streamed(tmp_path):
         open_source("hf:")
 
 
+def test_a_data_set_that_breaks_says_where(tmp_path):
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data" / "a.jsonl", b'{"text": "the key"}\n{"text": "here"}\n')
+    write(tmp_path / "data" / "b.jsonl", b'{"text": "third"}\n{broken\n')
+    source = open_source(f"hf:{tmp_path / 'data'}", input_id="broken")
+    with refusal(FileError, "cannot be read after 2 records (", "the same command goes on"):
+        list(source.rows())
+    with refusal(FileError, "cannot be read after 2 records ("):
+        open_source(f"hf:{tmp_path / 'data'}")
+
+
 def test_lists_of_texts():
     assert read(["the key", None, 3]) == [("0", "the key"), "missing", "not_text"]
     assert open_source(["a", "bc"]).checksum != open_source(["ab", "c"]).checksum

@@ -17,6 +17,7 @@ TEXTUAL = (
     *("string", "large_string", "string_view"),
     *("binary", "large_binary", "binary_view", "fixed_size_binary"),
 )
+SHOWN = 300  # characters of an error of datasets
 PEEK = 100  # records looked at to find the columns of a stream that does not name them
 
 
@@ -126,14 +127,32 @@ def read_dataset(
     dataset: Any, text_column: str | None, id_column: str | None, source: str
 ) -> Iterator[Row]:
     """One example for each record of a Dataset or IterableDataset."""
-    names = getattr(dataset, "column_names", None) or _names_in(dataset)
+    names = getattr(dataset, "column_names", None) or _names_in(_records(dataset, source))
     column = choose_text_column(names, text_column, source)
     wanted = [column]
     if id_column is not None and choose_column(names, id_column, source) != column:
         wanted.append(id_column)
-    for index, record in enumerate(dataset.select_columns(wanted)):
+    for index, record in enumerate(_records(dataset.select_columns(wanted), source)):
         name = record.get(id_column) if id_column is not None else None
         yield check_value(index, name, record.get(column))
+
+
+def _records(dataset: Iterable[Mapping[str, Any]], source: str) -> Iterator[Mapping[str, Any]]:
+    """The records of a data set. Raises FileError for one that cannot be read, or fetched."""
+    stream, count = iter(dataset), 0
+    while True:
+        try:
+            record = next(stream)
+        except StopIteration:
+            return
+        except Exception as error:  # datasets raises whatever its parts raise
+            why = " ".join(str(error).split())[:SHOWN] or type(error).__name__
+            raise FileError(
+                f"{source} cannot be read after {count:,} records ({why}); expected a whole data "
+                "set. Mend it, or wait for the network; the same command goes on."
+            ) from error
+        yield record
+        count += 1
 
 
 def _names_in(records: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -285,6 +285,20 @@ def test_missing_files_and_folders(tmp_path):
         open_source(tmp_path)
 
 
+def test_the_start_of_what_was_refused_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "MAX_BYTES", 300)
+    text = write(tmp_path / "a.txt", b"caf\xe9 here\n" + b"x" * 400 + b"\nfine")
+    kept = [row.example.text for row in open_source(text).rows() if isinstance(row, Refused)]
+    assert kept == [r"caf\xe9 here", "x" * 200]
+    json_lines = write(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text": broken}\n"\\ud800 half"\n')
+    kept = [row.example.text for row in open_source(json_lines).rows() if isinstance(row, Refused)]
+    assert kept == ['{"text": broken}', r"\ud800 half"]
+    table = write(tmp_path / "a.csv", "id,text\n1,too,many\n")
+    [row] = open_source(table).rows()
+    assert isinstance(row, Refused)
+    assert row.example.text == "too"
+
+
 def test_long_texts_are_refused(monkeypatch):
     monkeypatch.setattr(rows, "MAX_CHARACTERS", 10)
     assert read(["x" * 10, "x" * 11]) == [("0", "x" * 10), "too_long"]

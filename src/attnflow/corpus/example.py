@@ -68,7 +68,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Refused:
-    """An example that cannot be scored. The text of what is no text is empty."""
+    """An example that cannot be scored. Of what is no text, `text` has the start, or nothing."""
 
     example: Example
     reason: str

@@ -49,7 +49,7 @@ def read_text(path: Path) -> Iterator[Row]:
             if whole:
                 yield check_value(index, None, line.rstrip(b"\r\n"), number)
             else:
-                yield _long_line(index, number)
+                yield _long_line(index, number, line)
 
 
 def read_json_lines(path: Path, text_column: str | None, id_column: str | None) -> Iterator[Row]:
@@ -66,7 +66,7 @@ def read_json_lines(path: Path, text_column: str | None, id_column: str | None) 
             yield (
                 _row_of_json(index, line, column, id_column)
                 if whole
-                else _long_line(index, index + 1)
+                else _long_line(index, index + 1, line)
             )
 
 
@@ -96,7 +96,8 @@ def _row_of_json(index: int, line: bytes, column: str | None, id_column: str | N
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         if isinstance(error, json.JSONDecodeError):
             why = f"{error.msg} at character {error.pos + 1}"
-        return refuse(index, number, f"no JSON ({why}); expected a JSON object.", "malformed")
+        reason = f"no JSON ({why}); expected a JSON object."
+        return refuse(index, number, reason, "malformed", line.rstrip(b"\r\n"))
     if not isinstance(value, dict):
         return check_value(index, None, value, number)
     name = value.get(id_column) if id_column is not None else None
@@ -173,11 +174,11 @@ def _row_of_cells(
         return refuse(index, line, "the line is empty; expected a record.", "empty")
     if len(cells) > width:
         reason = f"the record has {len(cells)} cells; expected {width}, as in the header."
-        return refuse(index, line, reason, "malformed")
+        return refuse(index, line, reason, "malformed", cells[column])
     name = cells[names] if names is not None and names < len(cells) else None
     return check_value(index, name, cells[column] if column < len(cells) else None, line)
 
 
-def _long_line(index: int, line: int) -> Row:
+def _long_line(index: int, number: int, line: bytes) -> Row:
     reason = f"the line has more than {MAX_BYTES:,} bytes; expected fewer."
-    return refuse(index, line, reason, "too_long")
+    return refuse(index, number, reason, "too_long", line)

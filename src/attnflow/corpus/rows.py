@@ -1,10 +1,12 @@
 """From a value of the input to an Example, or to the reason why it is none."""
 
+from dataclasses import replace
 from typing import Any
 
 from attnflow.corpus.example import Example, Refused, Row, Why
 
 MAX_CHARACTERS = 2**20  # of one text; keeps memory flat whatever a file holds
+EXCERPT = 200  # characters of a refused text that are kept
 SHOWN = 60  # characters of a bad value quoted in its reason
 
 
@@ -27,6 +29,7 @@ def check_value(index: int, name: Any, value: Any, line: int | None = None) -> R
         try:
             value = value.decode("utf-8")
         except UnicodeDecodeError as error:
+            example = replace(example, text=excerpt(value))
             return _not_encoded(example, error.object[error.start], error.start)
     if not isinstance(value, str):
         kind = type(value).__name__
@@ -39,7 +42,7 @@ def check_value(index: int, name: Any, value: Any, line: int | None = None) -> R
 def _check_text(example: Example, text: str) -> Row:
     if len(text) > MAX_CHARACTERS:
         reason = f"the text has {len(text):,} characters; expected {MAX_CHARACTERS:,} or fewer."
-        return Refused(example, reason, "too_long")
+        return Refused(replace(example, text=excerpt(text)), reason, "too_long")
     if not text.strip():
         return Refused(example, "the text is empty; expected at least one word.", "empty")
     try:
@@ -47,15 +50,27 @@ def _check_text(example: Example, text: str) -> Row:
     except UnicodeEncodeError as error:
         # Bytes that were no UTF-8 arrive as lone surrogates, and so does half a pair in JSON.
         code = ord(text[error.start])
+        example = replace(example, text=excerpt(text))
         return _not_encoded(
             example, code - 0xDC00 if 0xDC80 <= code < 0xDD00 else code, error.start
         )
     return Example(example.index, example.id, text, example.line)
 
 
-def refuse(index: int, line: int | None, reason: str, why: Why) -> Refused:
-    """A row that gives neither id nor text."""
-    return Refused(Example(index, str(index), "", line), reason, why)
+def refuse(index: int, line: int | None, reason: str, why: Why, given: str | bytes = "") -> Refused:
+    """A row that gives neither id nor text. given: what is there, of which the start is kept."""
+    return Refused(Example(index, str(index), excerpt(given), line), reason, why)
+
+
+def excerpt(given: str | bytes) -> str:
+    """The start of a text as UTF-8 can write it; what is no UTF-8 is spelled out.
+
+    >>> excerpt(b"caf\\xe9"), excerpt("caf\\udce9")
+    ('caf\\\\xe9', 'caf\\\\udce9')
+    """
+    if isinstance(given, bytes):
+        return given[: 4 * EXCERPT].decode("utf-8", "backslashreplace")[:EXCERPT]
+    return given[:EXCERPT].encode("utf-8", "backslashreplace").decode("utf-8")[:EXCERPT]
 
 
 def _not_encoded(example: Example, code: int, place: int) -> Refused:

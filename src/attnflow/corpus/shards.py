@@ -13,10 +13,9 @@ from typing import Any
 from attnflow.corpus.example import Example, Refused, Result, Row, Scored
 from attnflow.corpus.folder import Entry, Folder
 from attnflow.corpus.parquet import write_parquet
+from attnflow.corpus.rows import excerpt
 from attnflow.corpus.settings import Settings
 from attnflow.corpus.writing import write_whole
-
-EXCERPT = 200  # characters of a refused text that are kept
 
 
 @dataclass(frozen=True)
@@ -107,12 +106,11 @@ def write_shard(
 def describe(refused: Refused) -> dict[str, Any]:
     """A refused row as a line of the errors file."""
     example = refused.example
-    excerpt = example.text[:EXCERPT].encode("utf-8", "backslashreplace").decode("utf-8")
     return {
         "index": example.index,
         "id": example.id,
         "line": example.line,
         "why": refused.why,
         "reason": refused.reason,
-        "text": excerpt,
+        "text": excerpt(example.text),
     }

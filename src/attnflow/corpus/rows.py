@@ -63,10 +63,10 @@ def refuse(index: int, line: int | None, reason: str, why: Why, given: str | byt
 
 
 def excerpt(given: str | bytes) -> str:
-    """The start of a text as UTF-8 can write it; what is no UTF-8 is spelled out.
+    r"""The start of a text as UTF-8 can write it; what is no UTF-8 is spelled out.
 
-    >>> excerpt(b"caf\\xe9"), excerpt("caf\\udce9")
-    ('caf\\\\xe9', 'caf\\\\udce9')
+    >>> excerpt(b"caf\xe9"), excerpt("caf\udce9")
+    ('caf\\xe9', 'caf\\udce9')
     """
     if isinstance(given, bytes):
         return given[: 4 * EXCERPT].decode("utf-8", "backslashreplace")[:EXCERPT]

@@ -273,6 +273,7 @@ def test_the_summary_is_json(texts, classifier, tmp_path):
     again = json.loads(invoke(*arguments, "--json").stdout)
     assert (again["rows"], again["new_rows"]) == (6, 0)
     assert invoke(*arguments, "--quiet").stdout == ""
+    assert "out: the shards 5:9 are complete\n" in invoke(*arguments, "--shards", "5:9").stdout
 
 
 @pytest.mark.parametrize("options", [(), ("--input-id", "mine")])
@@ -306,6 +307,8 @@ def test_a_damaged_shard_is_named_and_repaired(texts, classifier, tmp_path, opti
         (("--positions", ","), 2, "positions is ('', ''); expected 'explained', 'all', or indices"),
         (("--layers", "top"), 2, "--layers is 'top'; expected all, or whole numbers"),
         (("--summary", "no/such/folder.json"), 2, "there is no folder no/such; expected an"),
+        (("--summary", "."), 2, "--summary is ., a folder; expected a file"),
+        (("--summary", "x" * 300), 1, "xxx could not be written (File name too long)"),
         (("--engine", "ray", "--address", "127.0.0.1:1"), 2, "there is no Ray cluster at '127"),
         (("--shards", "5"), 2, "--shards is '5'; expected two whole numbers"),
         (("--shards", "5:2"), 2, "shards is 5:2; expected a first shard"),

@@ -172,6 +172,7 @@ def run(  # noqa: PLR0913 - one argument for each option
         settings["positions"] = _positions(positions)
         settings["layers"] = None if layers == "all" else _numbers(layers, "--layers")
         from attnflow.corpus.running import run as run_corpus
+        from attnflow.corpus.writing import write_json
 
         with plain_warnings(), shown_progress(quiet) as progress:
             done = run_corpus(
@@ -193,7 +194,12 @@ def run(  # noqa: PLR0913 - one argument for each option
                 stop=stopper,
                 **settings,
             )
-        _print_summary(done, as_json, summary, quiet)
+        if summary is not None:
+            write_json(summary, _summary_to_json(done))
+        if as_json:
+            echo(json.dumps(_summary_to_json(done), indent=2))
+        elif not quiet:
+            _print_summary(done, shards)
     if done.interrupted:
         raise typer.Exit(stopper.exit_code)
 
@@ -205,6 +211,8 @@ def _require_folder(path: Path | None) -> None:
             f"--summary is {path}, and there is no folder {path.parent}; expected an existing one. "
             "Create it first."
         )
+    if path is not None and path.is_dir():
+        raise InputError(f"--summary is {path}, a folder; expected a file. Name one in it.")
 
 
 def _names(text: str, every: tuple[str, ...]) -> tuple[str, ...]:
@@ -249,15 +257,14 @@ def _range(text: str | None) -> tuple[int, int | None] | None:
         ) from None
 
 
-def _print_summary(done: "Summary", as_json: bool, path: Path | None, quiet: bool) -> None:
-    written = json.dumps({**asdict(done), "rows_per_second": done.rows_per_second}, indent=2)
-    if path is not None:
-        path.write_text(f"{written}\n", encoding="utf-8")
-    if as_json:
-        return echo(written)
-    if quiet:
-        return None
+def _summary_to_json(done: "Summary") -> dict[str, Any]:
+    return {**asdict(done), "rows_per_second": done.rows_per_second}
+
+
+def _print_summary(done: "Summary", shards: str | None) -> None:
     state = "complete" if done.complete else "not finished; the same command goes on"
+    if done.complete and shards is not None:
+        state = f"the shards {shards} are complete"
     typer.echo(
         f"{done.folder}: {state}\n"
         f"{_count(done.rows, 'row')} in {_count(done.shards, 'shard')}, {done.refused:,} refused, "
@@ -267,7 +274,6 @@ def _print_summary(done: "Summary", as_json: bool, path: Path | None, quiet: boo
     )
     if done.refused:
         typer.echo(f"the refused rows: attnflow corpus errors {done.folder}")
-    return None
 
 
 def _count(n: int, what: str) -> str:

@@ -97,3 +97,30 @@ def test_the_page_has_one_colour_in_the_dark(opened):
     page = opened(made_up(2, 8), color_scheme="dark").page
     colour = "(e) => getComputedStyle(e).backgroundColor"
     assert page.locator("body").evaluate(colour) == page.locator(".app").evaluate(colour)
+
+
+def test_the_bottleneck_is_read_aloud(opened):
+    watched = opened(made_up(3, 6))
+    watched.page.get_by_test_id("view-flow").click()
+    watched.page.get_by_test_id("stage").focus()
+    watched.press("m", "Shift+ArrowRight")  # rollout, then flow
+
+    def check():
+        live = watched.page.get_by_test_id("live").inner_text()
+        assert "by flow" in live
+        assert "Here is the bottleneck" in live
+
+    watched.wait_for(check, seconds=10)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_is_folded_away_is_accessible_too(opened, scheme):
+    watched = opened(made_up(2, 8), color_scheme=scheme)
+    page = watched.page
+    page.set_viewport_size({"width": 380, "height": 800})
+    page.get_by_test_id("options").locator("summary").click()
+    page.get_by_text("Numbers as a table", exact=True).click()
+    assert watched.axe() == []
+    page.get_by_test_id("help-button").click()
+    assert page.get_by_test_id("help").is_visible()
+    assert watched.axe() == []

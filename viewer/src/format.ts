@@ -147,3 +147,12 @@ export function itemsOf(example: Example, words: boolean): Items {
   groups.forEach((group, word) => group.forEach((token) => (of[token] = word)));
   return { labels: texts, groups, special, of };
 }
+
+/** Rows of tokens as one of items: summed over the attended, the mean over the attending. */
+export function mergeRows(rows: readonly Float32Array[], items: Items): Float32Array {
+  const out = new Float32Array(items.labels.length);
+  for (const row of rows) {
+    row.forEach((value, token) => (out[items.of[token]] += value / rows.length));
+  }
+  return out;
+}

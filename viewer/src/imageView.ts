@@ -31,7 +31,7 @@ function pictureOf(reading: Reading, picture: Picture): HTMLImageElement | null 
   let image = images.get(example);
   if (!image) {
     image = new Image();
-    image.addEventListener("load", () => numbers.refresh());
+    image.addEventListener("load", () => numbers.changed());
     image.addEventListener("error", () => numbers.fail("The image could not be read."));
     if (SAFE.test(picture.src)) image.src = picture.src;
     else numbers.fail("The image is not embedded as PNG, JPEG, WebP or GIF, so it is not shown.");

@@ -50,7 +50,7 @@ export function mapLargest(reading: Reading): number {
 function lay(reading: Reading, width: number): Layout {
   const { labels, columns, rightToLeft, example, state } = reading;
   const third = (width - 3 - 2 * GAP) / 3 - LEFT;
-  const beside = third / columns.length >= 15;
+  const beside = third / columns.length >= 14;
   const room = beside ? third : width - LEFT - 3;
   const limits = { least: 13, most: beside ? 44 : 56, fit: state.fit };
   const cell = Math.max(13, Math.min(26, Math.round(240 / example.n_layers)));

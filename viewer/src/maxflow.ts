@@ -25,6 +25,12 @@ export interface MaxFlow {
   capacity: number; // of the cut; equals the value
 }
 
+/** The large arrays of a solver, which the next one can use again once they are cleared. */
+export interface Room {
+  flow: Float64Array[]; // [layer] of [n, n], all 0 between uses
+  order: Uint16Array[];
+}
+
 const NONE = 1e-12; // what is left of a capacity once it counts as used up
 
 export class LayeredFlow {
@@ -42,14 +48,21 @@ export class LayeredFlow {
   private above = new Int32Array(0); // positions a layer up that send flow to a node
   private sink = 0;
 
-  /** capacities: [layer] matrices [n, n], layer 1 first; Infinity for unlimited edges. */
-  constructor(capacities: readonly ArrayLike<number>[], n: number) {
+  /**
+   * capacities: [layer] matrices [n, n], layer 1 first; Infinity for unlimited edges.
+   * room: arrays to use; missing ones are added.
+   */
+  constructor(
+    capacities: readonly ArrayLike<number>[],
+    n: number,
+    room: Room = { flow: [], order: [] },
+  ) {
     const nodes = (capacities.length + 1) * n;
     this.n = n;
     this.layer = capacities.length;
     this.capacities = capacities;
-    this.flow = capacities.map(() => new Float64Array(n * n));
-    this.order = capacities.map(() => new Uint16Array(n * n));
+    this.flow = capacities.map((_, l) => (room.flow[l] ??= new Float64Array(n * n)));
+    this.order = capacities.map((_, l) => (room.order[l] ??= new Uint16Array(n * n)));
     this.ordered = new Uint8Array(nodes);
     this.distance = new Int32Array(nodes);
     this.next = new Int32Array(nodes);
@@ -59,7 +72,7 @@ export class LayeredFlow {
 
   /** The maximum flow from a position at the top level to a token. */
   value(source: number, sink: number): number {
-    this.reset();
+    this.clear();
     this.sink = sink;
     if (this.unlimited(source, sink)) return Infinity;
     let total = 0;
@@ -84,7 +97,8 @@ export class LayeredFlow {
     return { value, edges, cut, capacity };
   }
 
-  private reset(): void {
+  /** Take all flow away. */
+  clear(): void {
     const size = this.n * this.n;
     for (const edge of this.touched) this.flow[Math.floor(edge / size)][edge % size] = 0;
     this.touched.length = 0;

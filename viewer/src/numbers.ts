@@ -5,6 +5,7 @@ import {
   attentionKey,
   flowKey,
   headsKey,
+  mergeRows,
   weightsKey,
   type Example,
   type Items,
@@ -12,7 +13,7 @@ import {
   type Source,
 } from "./format.ts";
 import { Loading } from "./loading.ts";
-import { capacitiesOf, LayeredFlow, type MaxFlow } from "./maxflow.ts";
+import { capacitiesOf, LayeredFlow, type MaxFlow, type Room } from "./maxflow.ts";
 import { augment, descend, multiply, oneHot } from "./rollout.ts";
 import { Queue } from "./queue.ts";
 
@@ -23,12 +24,13 @@ export class Numbers {
   readonly index: number;
   readonly n: number;
   private readonly loading: Loading;
-  private readonly changed: () => void;
+  readonly changed: () => void; // to be called as well where something else has arrived
   private readonly mixed = new Map<number, Float32Array>();
   private readonly rows = new Map<string, Float32Array>();
   private readonly products = new Map<string, Float32Array>();
   private readonly paths = new Map<string, MaxFlow>();
   private readonly queue: Queue;
+  private readonly room: Room = { flow: [], order: [] }; // fresh ones would soon be much garbage
   private capacities: Float32Array[] | null = null;
 
   constructor(
@@ -76,11 +78,6 @@ export class Numbers {
   retry(): void {
     this.loading.retry();
     this.queue.clear();
-    this.changed();
-  }
-
-  /** Draw again: something outside the numbers has arrived. */
-  refresh(): void {
     this.changed();
   }
 
@@ -165,11 +162,7 @@ export class Numbers {
     if (items.labels.length === this.n && group.length === 1 && items.of[group[0]] === group[0]) {
       return rows[0];
     }
-    const out = new Float32Array(items.labels.length);
-    for (const row of rows as Float32Array[]) {
-      for (let t = 0; t < this.n; t++) out[items.of[t]] += row[t] / group.length;
-    }
-    return out;
+    return mergeRows(rows as Float32Array[], items);
   }
 
   /** The maximum flow from a position to a token, on every edge, with its minimum cut. */
@@ -275,7 +268,12 @@ export class Numbers {
     token: number,
   ): Generator<[number, number]> {
     yield [0, 1]; // let what is on screen be drawn first
-    this.paths.set(key, new LayeredFlow(capacities, this.n).solve(position, token));
+    const solver = new LayeredFlow(capacities, this.n, this.room);
+    try {
+      this.paths.set(key, solver.solve(position, token));
+    } finally {
+      solver.clear();
+    }
     if (this.paths.size > 20) this.paths.delete(this.paths.keys().next().value as string);
   }
 

@@ -170,9 +170,11 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
   .options { margin-top: 8px; }
   .panel-grid { grid-template-columns: minmax(0, 1fr) 240px; }
 }
+@container (max-width: 560px) {
+  .strip-line { grid-template-columns: minmax(0, 1fr); }
+}
 @container (max-width: 480px) {
   .tabs { gap: 16px; }
-  .strip-line { grid-template-columns: minmax(0, 1fr); }
   .segments { display: flex; }
   .segments label { flex: 1 1 auto; text-align: center; }
   .segments span { padding: 5px 8px; font-size: 13px; }

@@ -234,8 +234,10 @@ class Widget implements Viewer {
       return scene?.cut?.length ? [numbers, cutTable(reading, scene.cut)] : [numbers];
     });
     this.tables.replaceChildren(...tables);
-    const current = this.panels[this.state.example].reading;
-    if (current) setText(this.live, spoken(current));
+    const { reading, scene } = this.panels[this.state.example];
+    if (!reading) return;
+    const cut = scene?.cut?.length ? ` ${scene.note?.map((part) => part.text).join("")}` : "";
+    setText(this.live, spoken(reading) + cut);
   }
 
   private nextFound(step: number): void {

@@ -183,3 +183,17 @@ test("carried positions have unlimited capacity", () => {
   const unlimited = new LayeredFlow(capacities.slice(0, 2), 2).solve(0, 0);
   assert.deepEqual([unlimited.value, unlimited.cut.length], [Infinity, 0]);
 });
+
+test("solvers that take turns in the same room agree with solvers of their own", () => {
+  const next = random(3);
+  const n = 6;
+  const attention = Array.from({ length: 4 }, () => randomAttention(n, next));
+  const graph = attention.map((layer) => augment(layer, n, 0.5));
+  const room = { flow: [], order: [] };
+  for (const layers of [2, 4, 3, 1, 4]) {
+    const capacities = capacitiesOf(graph.slice(0, layers), n, []);
+    const solver = new LayeredFlow(capacities, n, room);
+    assert.deepEqual(solver.solve(1, 4), new LayeredFlow(capacities, n).solve(1, 4));
+    solver.clear();
+  }
+});

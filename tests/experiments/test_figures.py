@@ -16,7 +16,9 @@ from attnflow.experiments import figure1, figure2, figure3, figure4, find_experi
 from attnflow.experiments.options import Options
 from attnflow.experiments.report import Picture, to_markdown, to_text
 from attnflow.experiments.result import read_result, write_result
+from attnflow.experiments.sentence_maps import choose_scale
 from attnflow.experiments.three_sentences import SENTENCES, Sentence
+from attnflow.figures.style import DARK
 from tests.models.checkpoints import make_model, make_tokenizer
 from tests.refusal import refusal
 
@@ -187,3 +189,26 @@ def test_the_command_takes_all_of_it(tmp_path, masked_lm):
     told = json.loads(done.stdout)
     assert told["numbers"]["cases"][0]["words"] == ["is", "are"]
     assert "--text 'the key to [MASK] cabinets' --candidates key,cabinets" in told["command"]
+
+
+def test_maps_share_a_scale_unless_one_would_have_no_shades():
+    def scores(*tops):
+        return [{"tokens": ["[CLS]", "a"], "raw": [[0.9, top], [0.1, top / 2]]} for top in tops]
+
+    assert choose_scale(scores(0.4, 0.1), "hide") == "shared"
+    assert choose_scale(scores(0.4, 0.09), "hide") == "own"
+    assert choose_scale(scores(0.4, 0.09), "show") == "shared"  # [CLS] has shades in both
+
+
+def test_pictures_are_drawn_as_asked_for(tmp_path):
+    words = ["--text", "the key", "--width", "3.3", "--dark", "--scale", "own"]
+    made = CliRunner().invoke(app, ["reproduce", "figure2", "--out", str(tmp_path), *words])
+    assert made.exit_code == 0, made.output
+    svg = (tmp_path / "paper-figure2.svg").read_text(encoding="utf-8")
+    assert 'width="237.6pt"' in svg  # 3.3 inches
+    assert DARK.ground in svg
+    assert "most in the map" in svg
+    told = read_result(tmp_path / "figure2.json")
+    assert told.command.endswith("--text 'the key' --width 3.3 --dark --scale own")
+    text = " ".join(to_text(figure2.render(told)).split())
+    assert "over tokens (across) and layers (upward) for one sentence; lighter is more." in text

@@ -73,6 +73,27 @@ def test_weak_lines_are_left_out():
     assert set(strong) == {((0, 1), (1, 0)), ((0, 1), (1, 1)), ((1, 1), (2, 1))}
 
 
+def test_lines_of_many_other_positions_fade_beside_those_of_one():
+    many = random_explanation([f"w{i}" for i in range(24)])
+    alone, beside = (
+        collection_of(draw_graph(many, methods=["raw"], highlight=place, threshold=0.0))
+        for place in (None, 0)
+    )
+    strengths = {
+        tuple(map(tuple, ends)): (colour[3], width)
+        for ends, colour, width in zip(
+            alone.get_segments(), alone.get_colors(), alone.get_linewidths(), strict=True
+        )
+    }
+    for ends, colour, width in zip(
+        beside.get_segments(), beside.get_colors(), beside.get_linewidths(), strict=True
+    ):
+        before, same = strengths[tuple(map(tuple, ends))]
+        assert width == same  # widths are weights, whoever they belong to
+        expected = before**0.5 if ends[1][1] == 0 else before / 2  # 12 of 24 tokens
+        assert colour[3] == pytest.approx(expected)
+
+
 def test_lines_of_one_position_can_be_told_apart():
     figure = draw_graph(random_explanation(SENTENCE), methods=["raw"], highlight="[CLS]")
     lines = collection_of(figure)

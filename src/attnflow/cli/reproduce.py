@@ -35,6 +35,13 @@ class PictureFormat(StrEnum):
     PNG = "png"
 
 
+class MapScale(StrEnum):
+    """Which maps share a scale."""
+
+    SHARED = "shared"
+    OWN = "own"
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
     app.command()(reproduce)
@@ -94,6 +101,23 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
     picture_format: Annotated[
         PictureFormat, typer.Option(help="What figures are written as.")
     ] = PictureFormat.SVG,
+    width: Annotated[
+        float | None,
+        typer.Option(
+            min=1.0,
+            max=100.0,
+            help="Of figures, in inches: 3.3 is a column of a page. 6.9 if not "
+            "given, which is the whole.",
+        ),
+    ] = None,
+    dark: Annotated[bool, typer.Option("--dark", help="Draw figures on a dark ground.")] = False,
+    scale: Annotated[
+        MapScale | None,
+        typer.Option(
+            help="For figure2 and figure3: one scale shared by all maps, or each its own. If not "
+            "given, shared unless that would leave a map without shades."
+        ),
+    ] = None,
     text: Annotated[
         list[str] | None,
         typer.Option(help="For figures: a text of your own. May be given several times."),
@@ -137,6 +161,9 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
             threads=threads,
             seed=seed,
             picture_format=picture_format.value,
+            width=width,
+            dark=dark,
+            scale=None if scale is None else scale.value,
             texts=tuple(text or ()),
             fillers=tuple(word.strip() for word in fillers.split(",")),
             candidates=tuple(candidates or ()),
@@ -199,6 +226,10 @@ def _command(name: str, options: "Options") -> str:
         words += ["--candidates", quote(several)]
     if name == "figure4" and options.fillers != ("his", "her"):
         words += ["--fillers", quote(",".join(options.fillers))]
+    if options.width is not None:
+        words += ["--width", f"{options.width:g}"]
+    words += ["--dark"] if options.dark else []
+    words += [] if options.scale is None else ["--scale", options.scale]
     if options.seed:
         words += ["--seed", str(options.seed)]
     return " ".join(words)

@@ -34,7 +34,7 @@ def run(options: Options, progress: Progress | None) -> Result:
     if progress:
         progress(1, 2)
     file = f"paper-{NAME}.{options.picture_format}"
-    figure = draw_graph(explanation, highlight=explanation.position)
+    figure = draw_graph(explanation, highlight=explanation.position, **options.look)
     save(figure, options.pictures_folder / file)
     if progress:
         progress(2, 2)

@@ -19,5 +19,5 @@ def render(result: Result) -> Report:
     return lay_out(
         result,
         "Figure 2: raw attention of [CLS]",
-        "Raw attention of [CLS] over tokens (across) and layers (upward) for three sentences",
+        "Raw attention of [CLS] over tokens (across) and layers (upward)",
     )

@@ -19,6 +19,5 @@ def render(result: Result) -> Report:
     return lay_out(
         result,
         "Figure 3: rollout and flow of [CLS]",
-        "Attention rollout and attention flow of [CLS] over tokens (across) and layers (upward) "
-        "for three sentences",
+        "Attention rollout and attention flow of [CLS] over tokens (across) and layers (upward)",
     )

@@ -47,7 +47,7 @@ def run(options: Options, progress: Progress | None) -> Result:
         if progress:
             progress(i + 1, len(asked) + 1)
     file = f"paper-{NAME}.{options.picture_format}"
-    save(draw_candidates(cases), options.pictures_folder / file)
+    save(draw_candidates(cases, **options.look), options.pictures_folder / file)
     if progress:
         progress(len(asked) + 1, len(asked) + 1)
     settings = {"model": options.model or MODEL, "data": f"{len(cases)} sentences"}

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -28,9 +28,12 @@ class Options:
     model: a name or folder; that of the experiment if not given.
     device, threads: where models run; threads for them and for flow.
     seed: of samples and of the bootstrap.
-    picture_format: "svg", "pdf" or "png". texts: what figures show; those of the paper, or like
-    them, if not given. fillers: the words that figure 4 compares at the mask. candidates: for each
-    of its texts the words that these may refer to, in the same order, with commas between them.
+    picture_format: "svg", "pdf" or "png". width: of pictures in inches; the whole page if not
+    given. dark: whether to draw on a dark ground. scale: of maps, "shared" or each its "own"; if
+    not given, shared unless that would leave a map without shades.
+    texts: what figures show; those of the paper, or like them, if not given. fillers: the words
+    that figure 4 compares at the mask. candidates: for each of its texts the words that these may
+    refer to, in the same order, with commas between them.
     """
 
     data: str | None = None
@@ -43,9 +46,17 @@ class Options:
     threads: int | None = None
     seed: int = 0
     picture_format: str = "svg"
+    width: float | None = None
+    dark: bool = False
+    scale: Literal["shared", "own"] | None = None
     texts: tuple[str, ...] = ()
     fillers: tuple[str, ...] = ("his", "her")
     candidates: tuple[str, ...] = ()
+
+    @property
+    def look(self) -> dict[str, Any]:
+        """What functions that draw take: dark, and the width if one is given."""
+        return {"dark": self.dark} | ({} if self.width is None else {"width": self.width})
 
     @property
     def pictures_folder(self) -> Path:

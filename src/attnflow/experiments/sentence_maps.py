@@ -1,7 +1,7 @@
 """What figures 2 and 3 share: maps of [CLS] for three sentences."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from attnflow.experiments.three_sentences import (
 )
 from attnflow.special import Special
 
+PALE = 0.25  # of a shared scale; a map that reaches no further gets its own
 TITLES = {"raw": "raw attention", "rollout": "rollout", "flow": "flow"}
 
 
@@ -39,28 +40,47 @@ def draw_sentences(
     # Through the residual connection, most of rollout and flow stays on [CLS] at first, and would
     # leave no shades for the words.
     special: Special = "show" if methods == ("raw",) else "hide"
-    figure = draw_maps(found, methods=methods, titles=headings(told), special=special)
+    scores = [scores_of(one, methods) for one in found]
+    scale = options.scale or choose_scale(scores, special)
+    figure = draw_maps(
+        found, methods=methods, titles=headings(told), special=special, scale=scale, **options.look
+    )
     save(figure, options.pictures_folder / file)
     if progress:
         progress(2, 2)
     numbers: dict[str, Any] = {
         "sentences": told,
-        "scores": [scores_of(one, methods) for one in found],
+        "scores": scores,
         "special": special,
     }
     if not options.texts:
         numbers["papers_wrong"] = explain_sentences(options, [PAPERS_WRONG])[1][0]
-    settings = {"model": options.model or MODEL, "data": f"{len(found)} sentences"}
+    settings: dict[str, Any] = {"model": options.model or MODEL}
+    settings |= {"data": _count(found)} | ({"dark": True} if options.dark else {})
     return Result(name, numbers, settings, (file,))
+
+
+def choose_scale(scores: Sequence[Mapping[str, Any]], special: Special) -> Literal["shared", "own"]:
+    """One scale for all maps, unless one of them would be left without shades.
+
+    Long texts have smaller shares than short ones.
+    """
+    tops = []
+    for one in scores:
+        kept = [i for i, token in enumerate(one["tokens"]) if special == "show" or token != "[CLS]"]
+        rows = [one[method] for method in one if method != "tokens"]
+        tops += [max(layer[i] for layer in layers for i in kept) for layers in rows]
+    return "own" if min(tops) < PALE * max(tops) else "shared"
 
 
 def lay_out(result: Result, title: str, caption: str) -> Report:
     """The picture, what the model says to the sentences, and what has the most attention."""
     numbers = result.numbers
+    shade = "lighter is more" if result.settings.get("dark") else "darker is more"
     parts: list[str | Table | Picture] = [
         provenance(result),
         describe_decisions(numbers["sentences"]),
-        Picture(result.pictures[0], f"{caption}; darker is more."),
+        Picture(result.pictures[0], f"{caption} for {_count(numbers['sentences'])}; {shade}."),
     ]
     if numbers["special"] == "hide":
         parts.append(
@@ -73,6 +93,11 @@ def lay_out(result: Result, title: str, caption: str) -> Report:
         parts.append(_about_the_papers(numbers["papers_wrong"]))
     parts.append(_highest(numbers))
     return Report(title, tuple(parts))
+
+
+def _count(sentences: Sequence[Any]) -> str:
+    n = len(sentences)
+    return "one sentence" if n == 1 else f"{'three' if n == 3 else n} sentences"
 
 
 def _first_share(scores: Sequence[dict[str, Any]]) -> str:

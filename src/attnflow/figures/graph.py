@@ -38,6 +38,7 @@ TALLEST = 4.5
 NARROWEST = 1.3  # inches: panels narrower than this go below each other
 LAYER = 0.14  # inches that a layer needs at least
 THICKEST = 0.35  # of the distance between tokens
+MANY = 12  # tokens; with more, lines of other positions fade beside highlighted ones
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
 
     source: an Explanation, or Attributions of all positions and tokens.
     methods, layers, words, special, normalise, scale, width, dark: as in `draw_maps`.
-    highlight: a position, by its index or text, whose lines are drawn in another colour.
+    highlight: a position, by its index or text, whose lines are drawn in another colour; beside
+    them, those of many other positions fade.
     threshold: lines of less weight than this share of the largest are left out.
     Raises InputError if positions or tokens are missing.
     """
@@ -194,9 +196,13 @@ def _draw_lines(
         [np.stack([layer, key], axis=-1), np.stack([layer + 1, query], axis=-1)], axis=1
     )  # [lines, 2 ends, x and y]
     shades = np.asarray([colours.to_rgba(sheet.theme.edge)] * len(strength)).reshape(-1, 4)
-    if chosen is not None:
-        shades[query == chosen] = colours.to_rgba(sheet.theme.highlight)
     shades[:, 3] = 0.07 + 0.93 * strength**0.75
+    if chosen is not None:
+        # Of many tokens, the lines of all positions would bury those of the one that is looked at.
+        lit, faded = query == chosen, min(1.0, MANY / n)
+        shades[lit, :3] = colours.to_rgb(sheet.theme.highlight)
+        shades[~lit, 3] *= faded
+        shades[lit, 3] **= max(faded, 0.5)
     lines = collections.LineCollection(
         ends,
         linewidths=np.maximum(measures.thickest * strength, 0.1),

@@ -281,6 +281,8 @@ def test_a_column_of_numbers_is_refused_at_once(tmp_path):
 def test_missing_files_and_folders(tmp_path):
     with refusal(FileError, "is no file; expected a file with texts"):
         open_source(tmp_path / "nothing.txt")
+    with refusal(FileError, "the key the key", "is no file; expected a file with texts"):
+        open_source("the key " * 1000)  # a text in the place of a file
     with refusal(FileError, "is a folder"):
         open_source(tmp_path)
 

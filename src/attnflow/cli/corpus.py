@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 from difflib import get_close_matches
 from enum import StrEnum
+from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -211,7 +212,7 @@ def _require_folder(path: Path | None) -> None:
             f"--summary is {path}, and there is no folder {path.parent}; expected an existing one. "
             "Create it first."
         )
-    if path is not None and path.is_dir():
+    if path is not None and isdir(path):  # noqa: PTH112 - Path raises if the name is too long
         raise InputError(f"--summary is {path}, a folder; expected a file. Name one in it.")
 
 

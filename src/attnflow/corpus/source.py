@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -101,8 +102,8 @@ def _open_file(
     format: Format | None,
     input_id: str | None,
 ) -> Source:
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "is no file"
+    if not isfile(path):  # noqa: PTH113 - Path raises if the name is too long, such as a text
+        what = "is a folder" if isdir(path) else "is no file"  # noqa: PTH112 - the same
         raise FileError(f"{path} {what}; expected a file with texts. Name a file that is there.")
     format = format or find_format(path)
     readers: dict[str, Callable[[], Iterator[Row]]] = {

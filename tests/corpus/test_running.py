@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from attnflow.corpus import writing
+from attnflow.corpus import progress, writing
 from attnflow.corpus.checking import check, drop_damaged
 from attnflow.corpus.folder import Folder
 from attnflow.corpus.identity import versions
@@ -242,6 +242,21 @@ def test_progress_counts_rows_of_earlier_runs(texts, tmp_path):
     assert seen[-1].left == 0
 
 
+def test_time_left_is_told_from_the_last_minute(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    seen: list[Progress] = []
+    counter = progress.Counter(seen.append, total=1000)
+    # The model takes 20 seconds to load; then there are 10 rows a second, and after a minute 5.
+    for second in range(20, 200):
+        now[0] = float(second)
+        counter.report(0 if second == 20 else 10 if second < 80 else 5, 0)
+    assert seen[0].left is None
+    assert seen[10].left == (1000 - 100) / 10
+    assert seen[100].left == (1000 - 590 - 41 * 5) / ((19 * 10 + 41 * 5) / 60)
+    assert seen[-1].left == 0
+
+
 def test_strict_stops_at_the_first_bad_row_and_keeps_what_is_finished(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_bytes(b"a\nb\nc\nd\n\xff\nf\n")
@@ -460,3 +475,17 @@ def test_an_input_that_the_caller_names_is_not_read_for_a_checksum(texts, tmp_pa
     assert run(texts, tmp_path / "out").complete
     with refusal(InputError, "and is", "(mine)"):
         work(replace(job(texts, tmp_path / "out"), source=source), engine)
+
+
+@pytest.mark.parametrize("name", ["first", "rows", "refused"])
+def test_a_journal_that_counts_wrongly_is_damaged(texts, tmp_path, expected, name):
+    out = tmp_path / "out"
+    run(texts, out)
+    path = out / "journal/part-000001.json"
+    written = json.loads(path.read_text())
+    path.write_text(json.dumps({**written, name: written[name] + 1}))
+    [damage] = check(out).damaged
+    assert (damage.path, damage.what) == (path, "counts other rows than there are")
+    drop_damaged(out, check(out))
+    assert run(texts, out).complete
+    assert contents(out) == expected

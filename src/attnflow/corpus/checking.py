@@ -47,7 +47,7 @@ def check(out: str | Path, *, progress: Callable[[int, int], None] | None = None
     numbers = _numbers(folder)
     damaged: list[Damage] = []
     for done, number in enumerate(numbers, start=1):
-        damaged += check_shard(folder, number)
+        damaged += check_shard(folder, manifest, number)
         if progress is not None:
             progress(done, len(numbers))
     missing = _missing(folder, manifest, numbers)
@@ -55,7 +55,7 @@ def check(out: str | Path, *, progress: Callable[[int, int], None] | None = None
     return Check(len(numbers), tuple(damaged), missing, complete)
 
 
-def check_shard(folder: Folder, number: int) -> list[Damage]:
+def check_shard(folder: Folder, manifest: Manifest, number: int) -> list[Damage]:
     """What is wrong with the files of a shard that the journal calls finished."""
     entry = read_entry(folder.journal(number))
     if entry is None:
@@ -67,7 +67,22 @@ def check_shard(folder: Folder, number: int) -> list[Damage]:
         what = compare_file(path, written)
         if what is not None:
             found.append(Damage(number, path, what))
+    if not found and not _counts_right(folder, manifest, entry):
+        found.append(Damage(number, folder.journal(number), "counts other rows than there are"))
     return found
+
+
+def _counts_right(folder: Folder, manifest: Manifest, entry: Entry) -> bool:
+    """Whether the rows that the journal counts are those of the shard; its files must be right."""
+    first, total = entry.shard * manifest.shard_size, folder.total()
+    rows = manifest.shard_size if total is None else min(manifest.shard_size, total - first)
+    refused = 0
+    if entry.errors is not None:
+        with folder.errors(entry.shard).open("rb") as file:
+            refused = sum(1 for _ in file)
+    counted = (entry.first, entry.refused)
+    # Of a shard that was cut short by the end of the input the length is known only with the end.
+    return counted == (first, refused) and (entry.rows == rows or total is None)
 
 
 def compare_file(path: Path, written: Written) -> str | None:

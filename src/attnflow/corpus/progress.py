@@ -1,5 +1,6 @@
 """How far a run is, while it runs and at its end."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
@@ -8,6 +9,8 @@ from typing import TypeAlias
 
 from attnflow.corpus.folder import Entry, Folder
 
+WINDOW = 60.0  # seconds that the time left is told from
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -15,7 +18,7 @@ class Progress:
 
     done, total: rows of the input, with those finished by earlier runs; total is None if it is not
     known. new: those of this run. refused: bad rows so far. pairs: of flow, in this run.
-    seconds: since computing began.
+    seconds: since computing began. recent: rows a second of late, if that is known.
     """
 
     done: int
@@ -24,6 +27,7 @@ class Progress:
     refused: int
     pairs: int
     seconds: float
+    recent: float | None = None
 
     @property
     def rate(self) -> float:
@@ -37,10 +41,11 @@ class Progress:
 
     @property
     def left(self) -> float | None:
-        """Seconds left at this rate; None if it is not known."""
-        if self.total is None or not self.rate:
+        """Seconds left at the rate of late, without the start; None if it is not known."""
+        rate = self.recent or self.rate
+        if self.total is None or not rate:
             return None
-        return max(self.total - self.done, 0) / self.rate
+        return max(self.total - self.done, 0) / rate
 
 
 Watch: TypeAlias = Callable[[Progress], None]
@@ -85,6 +90,7 @@ class Counter:
     pairs: int = 0
     _ahead: list[int] = field(default_factory=lambda: [0, 0])  # rows and pairs not yet written
     _started: float = field(default_factory=monotonic)
+    _seen: deque[tuple[float, int]] = field(default_factory=deque)  # seconds and rows, of late
     _lock: Lock = field(default_factory=Lock)
 
     @property
@@ -114,8 +120,19 @@ class Counter:
             return
         new = self.finished + self._ahead[0]
         pairs = self.pairs + self._ahead[1]
-        done = self.before + new
-        self.watch(Progress(done, self.total, new, self.refused, pairs, self.seconds))
+        done, seconds = self.before + new, self.seconds
+        recent = self._recent(seconds, new)
+        self.watch(Progress(done, self.total, new, self.refused, pairs, seconds, recent))
+
+    def _recent(self, seconds: float, new: int) -> float | None:
+        """Rows a second since the oldest report of the last minute; None before a second."""
+        seen = self._seen
+        if not seen or seconds - seen[-1][0] >= 1:
+            seen.append((seconds, new))
+        while len(seen) > 1 and seconds - seen[0][0] > WINDOW:
+            seen.popleft()
+        past = seconds - seen[0][0]
+        return (new - seen[0][1]) / past if past >= 1 else None
 
 
 def summarise(folder: Folder, counter: Counter, *, complete: bool, interrupted: bool) -> Summary:

@@ -168,6 +168,8 @@ def test_table_3_names_the_model_it_is_of(third):
     names = [row[0] for row in report.tables[0].rows]
     assert names[0].endswith("tiny-bert, 4")
     assert not any("DistilBERT" in name for name in names)
+    assert len(set(names)) == len(names) == 3  # all four sentences are the sample: told once
+    assert "The same for" not in to_text(report)
 
 
 def test_classes_are_found_by_name_or_by_number():

@@ -45,6 +45,10 @@ def report_sentiment(result: Result) -> Report:
     """The paper's table with ours beside it, once in our way and once in the authors'."""
     numbers = result.numbers
     everything, sample = numbers["all"], numbers["sample"]
+    caption = f"The same for {sample['examples']} sentences"
+    # Of few sentences, all are the sample.
+    smaller = sample["examples"] < everything["examples"]
+    again = (comparison_table(caption, sample["comparisons"]),) if smaller else ()
     n_layers = len(everything["methods"]["raw"]["mean"])
     return Report(
         "Table 3: a sentiment classifier",
@@ -64,7 +68,7 @@ def report_sentiment(result: Result) -> Report:
                 f"{everything['examples']:,} sentences, p corrected (Holm)",
                 everything["comparisons"],
             ),
-            comparison_table(f"The same for {sample['examples']} sentences", sample["comparisons"]),
+            *again,
             variants_table(
                 f"Variants, {everything['examples']:,} sentences, {n_layers} layers",
                 everything["ways"],
@@ -78,8 +82,8 @@ def _beside(caption: str, result: Result, which: str) -> Table:
 
     A model of another depth has no columns in common with the paper's.
     """
-    parts = {key: result.numbers[key] for key in ("sample", "all")}
-    n_layers = len(parts["all"]["methods"]["raw"]["mean"])
+    parts = {result.numbers[key]["examples"]: result.numbers[key] for key in ("sample", "all")}
+    n_layers = len(result.numbers["all"]["methods"]["raw"]["mean"])
     comparable = n_layers == LAYERS[-1]
     layers = [layer - 1 for layer in LAYERS] if comparable else list(range(n_layers))
     rows: list[tuple[str, ...]] = []

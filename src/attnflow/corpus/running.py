@@ -72,6 +72,18 @@ def run(  # noqa: PLR0913 - one argument for each option
     Raises InputError if the folder was begun with other settings, another model or another input,
     or if another run is writing to it; AttnflowError if the disk is full, or a row is bad and the
     run strict. What is finished is kept in any case.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from attnflow.corpus import check, open_corpus
+    >>> with TemporaryDirectory() as out:
+    ...     summary = run(["the key to the cabinets", ""], out, methods=("rollout",))
+    ...     complete = check(out).complete
+    ...     [example] = open_corpus(out).examples()
+    ...     [refused] = open_corpus(out).refused()
+    >>> summary.rows, complete, refused["why"]
+    (2, True, 'empty')
+    >>> example.scores["rollout"].shape  # layers, positions, tokens
+    (6, 1, 6)
     """
     if shard_size < 1:
         raise InputError(f"shard_size is {shard_size}; expected 1 or more. Use {SHARD_SIZE}.")

@@ -63,16 +63,21 @@ two that exist:
   and every layer is by itself. Scores that differ by less than 1e-9 are tied, because equal flows
   differ by rounding.
 - *Which position.* The script for SST-2 takes, for each token, the highest score that any position
-  gives it; the other one the row of the masked verb. Here it is the row of [CLS], as the paper
-  says.
+  gives it. The other one means the row of the masked verb, but reads that of the token before it:
+  the tokenizer puts [CLS] in front after the place was counted. Here it is the row of [CLS], as the
+  paper says.
 - *Which gradient.* Both add the gradient up over the embedding and take its absolute value, and
   take it for what the embedding module returns. Here it is the length of the gradient for the
   embedding of the word; table 2 says why. Of what the gradient is taken differs as well: a class's
   logit there, a difference of two verbs' probabilities in the other script; here the logit of the
   predicted class, with the probability and the right class as variants.
-- *Blank-out.* The script puts [MASK] in a token's place and takes the absolute change. Here it is
-  [UNK], as the paper says, and the absolute change as well; the signed one is a variant.
+- *Blank-out.* The script puts [MASK] in a token's place and takes the absolute change of the
+  difference between the two verbs' probabilities. Here it is [UNK], as the paper says, and the
+  absolute change of a class's probability; the signed one is a variant.
 - *Special tokens* count as tokens there and here; without them is a variant.
+- *How many.* The script for SST-2 takes 101 sentences of the test set, as its count ends one late,
+  and the other one 1,000 of the validation set; the paper says 100 and 2,000. Here they are 100, and
+  all 872 of the development set, and 2,000.
 """
 
 

@@ -269,6 +269,17 @@ def test_strict_stops_at_the_first_bad_row_and_keeps_what_is_finished(tmp_path):
     assert [entry.shard for entry in Folder(tmp_path / "other").entries()] == [0]
 
 
+def test_strict_names_the_first_bad_row_whoever_refuses_it(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_bytes(b"a\n" + b"w " * 30 + b"\n\xff\n")  # too long for the model, and no UTF-8
+    with refusal(AttnflowError, "line 2: the text has 31 tokens."):
+        run(path, tmp_path / "out", strict=True)
+    path.write_bytes(b"a\nb\n\xff\n")
+    with refusal(AttnflowError, "line 3: 0xff at 0 is no UTF-8"):
+        run(path, tmp_path / "other", strict=True)
+    assert not list(Folder(tmp_path / "other").entries())
+
+
 @pytest.mark.parametrize(
     ("change", "wording"),
     [

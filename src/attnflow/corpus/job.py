@@ -90,6 +90,7 @@ class _Loop:
         self.known, self.stop = known, stop
         self.waiting: deque[Shard] = deque()
         self.bad: Refused | None = None
+        self.bad_shard: int | None = None
         self.stopped = self.at_end = False
 
     def run(self) -> None:
@@ -108,6 +109,8 @@ class _Loop:
                 self.require_same_input()
                 if job.strict:
                     self.refuse_bad(results)
+                    if shard.number == self.bad_shard:
+                        return
                 entry = write_shard(job.folder, shard, results, job.settings, job.shard_size)
                 self.counter.finish(entry, len(results))
 
@@ -118,7 +121,12 @@ class _Loop:
                 self.stopped = True
                 return
             if self.job.strict and shard.refused:
-                self.bad = shard.refused[0]
+                self.bad, self.bad_shard = shard.refused[0], shard.number
+                # The model may refuse one that comes before.
+                part = shard.before(self.bad.example.index)
+                if part.rows:
+                    self.waiting.append(part)
+                    yield part.examples
                 return
             self.waiting.append(shard)
             yield shard.examples

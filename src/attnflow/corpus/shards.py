@@ -35,6 +35,16 @@ class Shard:
         """The rows that cannot."""
         return [row for row in self.rows if isinstance(row, Refused)]
 
+    def before(self, index: int) -> "Shard":
+        """The part of it that comes before a row of the input."""
+        return Shard(self.number, self.rows[: index - self.first])
+
+    @property
+    def first(self) -> int:
+        """The index of its first row."""
+        row = self.rows[0]
+        return (row if isinstance(row, Example) else row.example).index
+
 
 def cut(
     rows: Iterable[Row],

@@ -76,8 +76,8 @@ two that exist:
   absolute change of a class's probability; the signed one is a variant.
 - *Special tokens* count as tokens there and here; without them is a variant.
 - *How many.* The script for SST-2 takes 101 sentences of the test set, as its count ends one late,
-  and the other one 1,000 of the validation set; the paper says 100 and 2,000. Here they are 100, and
-  all 872 of the development set, and 2,000.
+  and the other one 1,000 of the validation set; the paper says 100 and 2,000. Here they are 100 and
+  all 872 of the development set of SST-2, and 2,000 agreement sentences.
 """
 
 

@@ -124,3 +124,12 @@ def test_what_is_folded_away_is_accessible_too(opened, scheme):
     page.get_by_test_id("help-button").click()
     assert page.get_by_test_id("help").is_visible()
     assert watched.axe() == []
+
+
+def test_numbers_are_read_in_browsers_without_a_base64_of_their_own(opened):
+    explanation = made_up(2, 6)
+    watched = opened(explanation)
+    watched.context.add_init_script("delete Uint8Array.fromBase64")
+    watched.page.reload()
+    assert watched.page.evaluate("Uint8Array.fromBase64 === undefined")
+    watched.expect("raw", explanation.raw(layers=2, positions=0).to_numpy()[0, 0])

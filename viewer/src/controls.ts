@@ -5,7 +5,7 @@ import { make, setText } from "./elements.ts";
 import { range, type Change, type Field } from "./fields.ts";
 import { METHODS, type Header } from "./format.ts";
 import { makeOptions, type Options } from "./options.ts";
-import { areDimmed, meaningOf, METHOD_NAMES, VIEW_HINTS, VIEW_NAMES } from "./phrases.ts";
+import { areDimmed, hintOf, meaningOf, METHOD_NAMES, VIEW_NAMES } from "./phrases.ts";
 import type { Reading } from "./reading.ts";
 import { VIEWS, type State } from "./state.ts";
 import { visible } from "./visible.ts";
@@ -65,7 +65,7 @@ export class Controls {
     if (this.searchBox.value !== state.search) this.searchBox.value = state.search;
     this.meaning.hidden = state.view === "heads";
     setText(this.meaning, meaningOf(readings));
-    setText(this.hint, VIEW_HINTS[state.view]);
+    setText(this.hint, hintOf(readings));
     this.dimmed.hidden = !areDimmed(readings);
     setText(this.count, state.search.trim() ? `${found} found` : "");
   }

@@ -23,6 +23,7 @@ import { HEAT, shade } from "./theme.ts";
 import { digits } from "./visible.ts";
 
 const SAFE = /^data:image\/(png|jpeg|webp|gif|bmp);base64,[A-Za-z0-9+/=]+$/;
+const MARGIN = 4; // for the frame of a patch at the edge
 const images = new WeakMap<Example, HTMLImageElement>();
 
 /** The picture of an example, loaded once; null until it is there. */
@@ -60,7 +61,7 @@ export function imageScene(reading: Reading, width: number, most: number): Scene
   const method = METHOD_NAMES[reading.state.method];
   const from = quoted(reading.names[reading.position]);
   return {
-    width: Math.max(places.big.width, ...places.thumbs.map((one) => one.x + one.width)) + 4,
+    width: Math.max(...[places.big, ...places.thumbs].map((one) => one.x + one.width)) + MARGIN,
     height,
     focus: null,
     note: [{ text: `${method} at layer ${reading.layer}: which patches reach ${from}.` }],
@@ -81,8 +82,8 @@ function arrange(reading: Reading, picture: Picture, width: number, most: number
   const aspect = picture.height / picture.width;
   const pills = layPills(reading, picture, width);
   const top = pills.length ? pills[pills.length - 1].y + 40 : 4;
-  const wide = Math.min(width, 560, 460 / aspect);
-  const big: Place = { x: 0, y: top, width: wide, height: wide * aspect };
+  const wide = Math.min(width - 2 * MARGIN, 560, 460 / aspect);
+  const big: Place = { x: MARGIN, y: top, width: wide, height: wide * aspect };
   const thumbs = layThumbs(example.n_layers, aspect, big.y + big.height + 44, width);
   const last = thumbs[thumbs.length - 1];
   const patches = patchesOf(picture);

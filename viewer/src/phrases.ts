@@ -50,6 +50,15 @@ export function meaningOf(readings: readonly Reading[]): string {
   return METHOD_MEANING[method] + (summed ? sum : "");
 }
 
+/** What a view shows, and what one can do there. */
+export function hintOf(readings: readonly Reading[]): string {
+  const { view } = readings[0].state;
+  const hidden = readings.find(({ item, columns }) => !columns.includes(item));
+  if (view !== "text" || !hidden) return VIEW_HINTS[view];
+  const position = `${quoted(hidden.labels[hidden.item])}, which is hidden`;
+  return VIEW_HINTS.text.replace("the outlined position", () => position);
+}
+
 const SHADED: readonly ViewName[] = ["text", "map", "heads"];
 
 /** Whether special tokens take most of the colours, so that the others are hard to see. */

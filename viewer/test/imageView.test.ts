@@ -39,6 +39,24 @@ test("every layer has its number, on wide and on narrow screens", async () => {
   }
 });
 
+test("the frame of a patch at the edge is not cut off", async () => {
+  Object.assign(globalThis, { Image: FakeImage });
+  const frames: number[] = [];
+  await settle(
+    { view: "image", position: 1 },
+    (reading) => {
+      const painter = new SvgPainter();
+      painter.rect = (x, _y, _width, _height, { stroke, width = 1 }) => {
+        if (stroke) frames.push(x - width / 2);
+      };
+      imageScene(reading, 340, 1).paint(painter);
+    },
+    { image },
+  );
+  assert.ok(frames.length > 0);
+  assert.ok(Math.min(...frames) >= 0);
+});
+
 test("small pictures do not overlap", () => {
   for (const width of [800, 340]) {
     const thumbs = layThumbs(4, 0.5, 100, width);

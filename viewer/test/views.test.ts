@@ -8,8 +8,9 @@ import { flowScene } from "../src/flowView.ts";
 import { headColumns } from "../src/headMaps.ts";
 import { headsScene } from "../src/headsView.ts";
 import { mapScene } from "../src/mapView.ts";
-import { areDimmed, meaningOf, spoken } from "../src/phrases.ts";
+import { areDimmed, hintOf, meaningOf, spoken } from "../src/phrases.ts";
 import type { Scene } from "../src/scene.ts";
+import type { State } from "../src/state.ts";
 import { SvgPainter } from "../src/svgPainter.ts";
 import { settle } from "./reading.ts";
 
@@ -179,6 +180,15 @@ test("hiding special tokens is offered where they take the colours", async () =>
   assert.equal(await dimmed([0.8, ...others], { special: false }), false);
   assert.equal(await dimmed([0.8, ...others], { view: "flow" }), false);
   assert.equal(await dimmed([0.8, 0.1]), false, "two tokens");
+});
+
+test("a position that is hidden is named", async () => {
+  const hint = (change: Partial<State>): Promise<string> =>
+    settle(change, (reading) => hintOf([reading]));
+  assert.match(await hint({}), /reaches the outlined position\./);
+  assert.match(await hint({ special: false }), /reaches “\[CLS\]”, which is hidden\./);
+  assert.match(await hint({ special: false, position: 1 }), /reaches the outlined position\./);
+  assert.match(await hint({ special: false, view: "map" }), /^One row a layer/);
 });
 
 test("pictures are named by view, method and text", () => {

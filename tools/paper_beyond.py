@@ -98,6 +98,33 @@ attention is the safe choice, and value-weighted edges the ones worth trying.
 """
 
 
+def comment_residual(results: Results) -> str:
+    numbers: Any = results["residual"].numbers
+
+    def last(kind: str, method: str, weight: str) -> float:
+        return float(numbers[kind][weight][method]["mean"][-1])
+
+    rollout, flow = (
+        {kind: [last(kind, method, w) for w in numbers[kind]] for kind in KINDS}
+        for method in ("rollout", "flow")
+    )
+    half = [*numbers["l2"]].index("0.5")
+    for kind in KINDS:
+        near = max(rollout[kind][half : half + 2])
+        expect(near == max(rollout[kind]), "rollout is best at 0.5 or 0.6")
+        level = flow[kind][: half + 1]
+        expect(max(level) - min(level) < 0.005, "deep flow is the same up to 0.5")
+    expect(flow["blank_out"][-1] > flow["blank_out"][half] + 0.05, "much weight helps here")
+    expect(flow["l2"][-1] < flow["l2"][half] - 0.1, "and harms there")
+    return f"""
+At the last layer, rollout is best with the paper's 0.5 or a little more, against both, and loses on
+either side. Deep flow does not change at all up to 0.5, where it is saturated; more weight keeps it
+from saturating, which brings it nearer to blank-out ({flow["blank_out"][half]:.2f} to
+{flow["blank_out"][-1]:.2f} at 0.9) and further from gradients ({flow["l2"][half]:.2f} to
+{flow["l2"][-1]:.2f}). No weight is best for all; half and half is a fair choice.
+"""
+
+
 def group_trainings(results: Results) -> dict[str, list[Any]]:
     """The numbers of models by how they were trained, which their names begin with."""
     groups: dict[str, list[Any]] = {"plain": [], "helped": []}

@@ -15,6 +15,7 @@ from attnflow.experiments.result import Result
 from tools.paper_beyond import (
     comment_decoders,
     comment_edges,
+    comment_residual,
     comment_trainings,
     point_to_trainings,
 )
@@ -220,5 +221,6 @@ COMMENTS: dict[str, tuple[Callable[[Results], str], int | None]] = {
     "figure4": (comment_figure4, None),
     "decoders": (comment_decoders, None),
     "edges": (comment_edges, None),
+    "residual": (comment_residual, None),
     "trainings": (comment_trainings, None),
 }

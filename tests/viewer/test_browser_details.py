@@ -133,3 +133,19 @@ def test_numbers_are_read_in_browsers_without_a_base64_of_their_own(opened):
     watched.page.reload()
     assert watched.page.evaluate("Uint8Array.fromBase64 === undefined")
     watched.expect("raw", explanation.raw(layers=2, positions=0).to_numpy()[0, 0])
+
+
+def test_the_tooltip_of_a_long_token_stays_in_the_window(opened):
+    page = opened(outshone()).page
+    page.set_viewport_size({"width": 700, "height": 420})
+    token = page.get_by_test_id("token").last
+    token.scroll_into_view_if_needed()
+    box = token.bounding_box()
+    page.mouse.move(box["x"] + 30, min(box["y"] + box["height"] - 4, 415))
+    tooltip = page.get_by_test_id("tooltip")
+    tooltip.wait_for()
+    shown = tooltip.bounding_box()
+    assert shown["y"] >= 0
+    assert shown["y"] + shown["height"] <= 420
+    assert "Rollout 0." in tooltip.inner_text()
+    assert len(tooltip.inner_text()) < 200

@@ -49,7 +49,7 @@ function headsCaption(reading: Reading): string {
 function mapColumns(reading: Reading): Column[] {
   return METHODS.flatMap((method: Method) =>
     mapRows(reading, method).map((row, l) => ({
-      title: `${METHOD_NAMES[method]} ${l + 1}`,
+      title: `${METHOD_NAMES[method]}, layer ${l + 1}`,
       key: `${method}/${l + 1}`,
       row,
     })),

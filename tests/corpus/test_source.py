@@ -162,6 +162,13 @@ def test_json_lines(tmp_path):
     ]
 
 
+def test_bad_lines_at_the_start_hide_no_column(tmp_path):
+    path = write(tmp_path / "a.jsonl", "{\n" * 150 + '{"text": "the key"}\n{"sentence": "to"}\n')
+    assert read(path) == ["malformed"] * 150 + [("150", "the key"), ("151", "to")]
+    path = write(tmp_path / "b.jsonl", "{\n" * 150 + '{"body": "the key"}\n')
+    assert read(path, text_column="body")[-1] == ("150", "the key")
+
+
 def test_parquet_with_null_and_bytes_that_are_no_text(tmp_path):
     texts = pa.array([b"the key", None, b"\xff", b" ", b"last"], pa.binary())
     table = pa.table({"n": pa.array([5, 6, 7, 8, None]), "text": texts})

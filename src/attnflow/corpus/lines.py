@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
-from attnflow.corpus.columns import choose_column, choose_text_column
+from attnflow.corpus.columns import USUAL, choose_column, choose_text_column
 from attnflow.corpus.example import Row
 from attnflow.corpus.rows import MAX_CHARACTERS, check_value, refuse
 from attnflow.errors import FileError
@@ -101,6 +101,8 @@ def _row_of_json(index: int, line: bytes, column: str | None, id_column: str | N
     if not isinstance(value, dict):
         return check_value(index, None, value, number)
     name = value.get(id_column) if id_column is not None else None
+    if column is None:  # none of the first lines was an object
+        column = next((usual for usual in USUAL if usual in value), None)
     return check_value(index, name, value.get(column) if column is not None else None, number)
 
 

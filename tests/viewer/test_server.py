@@ -1,7 +1,9 @@
 """The local page's answers: to good requests, and to all kinds of bad ones."""
 
+import asyncio
 import json
 
+import httpx
 import numpy as np
 import pytest
 
@@ -109,6 +111,34 @@ def test_uploads_are_limited_and_removed(client, tmp_path, monkeypatch):
     assert "the file has 13 tokens" in job["error"]
     assert "expected at most 12" in job["error"]
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+def test_few_files_arrive_at_the_same_time(monkeypatch):
+    monkeypatch.setattr("attnflow.viewer.server.MOST_UPLOADS", 1)
+    app = make_client().app
+
+    async def send():
+        arrived = asyncio.Event()
+
+        async def slowly():
+            yield b"half"
+            await arrived.wait()
+
+        kind = {"content-type": "application/octet-stream"}
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            first = asyncio.create_task(
+                client.post("/api/attentions", content=slowly(), headers=kind)
+            )
+            await asyncio.sleep(0.1)
+            second = await client.post("/api/attentions", content=b"x", headers=kind)
+            arrived.set()
+            third = await first, await client.post("/api/attentions", content=b"x", headers=kind)
+        return second, *third
+
+    second, first, third = asyncio.run(send())
+    refused(second, 503, "1 files arrive already. Try again")
+    assert (first.status_code, third.status_code) == (202, 202)  # there is room again
 
 
 @pytest.mark.parametrize(

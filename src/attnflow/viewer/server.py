@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 MOST_EXAMPLES = 2  # to compare
 MOST_NAME = 200  # characters of the name of a file
+MOST_UPLOADS = 2  # files that arrive at the same time, each of which is in memory meanwhile
 # All that is served as files: read once, by these names and no others.
 ASSETS = {
     "/": ("page.html", "text/html"),
@@ -108,6 +109,7 @@ class Page:
 
     def __init__(self, jobs: Jobs, models: Sequence[ModelInfo], limits: Limits) -> None:
         self._jobs, self._models, self._limits = jobs, tuple(models), limits
+        self._uploads = 0  # that arrive just now
         self._assets = {path: read_asset(name) for path, (name, _) in ASSETS.items()}
 
     async def asset(self, request: "Request") -> "Response":
@@ -143,7 +145,16 @@ class Page:
             f"the file is too large: at most {most / 1e6:g} MB. Open a smaller one, or start the "
             "server with a larger --max-upload."
         )
-        body = await read_body(request, most, self._limits.seconds, too_large)
+        if self._uploads >= MOST_UPLOADS:
+            raise RequestError(
+                f"the server is busy: {self._uploads} files arrive already. Try again in a moment.",
+                503,
+            )
+        self._uploads += 1
+        try:
+            body = await read_body(request, most, self._limits.seconds, too_large)
+        finally:
+            self._uploads -= 1
         name = request.query_params.get("name", "")[:MOST_NAME] or "saved attentions"
         with tempfile.NamedTemporaryFile(suffix=".safetensors", delete=False) as file:
             file.write(body)

@@ -10,6 +10,7 @@ from attnflow.corpus import parquet, reading
 from attnflow.corpus.example import Example, Outcome, Scored
 from attnflow.corpus.manifest import Manifest
 from attnflow.corpus.parquet import write_parquet
+from attnflow.corpus.running import _complete
 from attnflow.corpus.settings import Settings
 from attnflow.errors import InputError
 from tests.corpus.faking import score
@@ -122,6 +123,20 @@ def test_settings_come_back_from_json():
     assert Settings.from_json(settings.to_json()) == settings
     with refusal(InputError, "the settings differ in colour", "expected those of this version"):
         Settings.from_json({**settings.to_json(), "colour": "red"})
+
+
+@pytest.mark.parametrize(
+    ("given", "device", "expected"),
+    [
+        ({}, "cpu", ("cpu", 1024)),
+        ({}, "cuda", ("cuda", 16_384)),
+        ({"device": "cpu"}, "cuda", ("cpu", 1024)),
+        ({"batch_tokens": 99}, "cuda", ("cuda", 99)),
+    ],
+)
+def test_a_gpu_takes_larger_batches(given, device, expected):
+    settings = Settings(**_complete(given, device))
+    assert (settings.device, settings.batch_tokens) == expected
 
 
 @pytest.mark.parametrize(

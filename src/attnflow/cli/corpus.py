@@ -117,8 +117,12 @@ def run(  # noqa: PLR0913 - one argument for each option
         typer.Option(help="What to tell the input by, instead of reading it for a checksum."),
     ] = None,
     batch_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens that the model is run on at once.")
-    ] = 1024,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens that the model is run on at once: 1024, on a GPU 16384 if not given.",
+        ),
+    ] = None,
     device: Annotated[
         str | None, typer.Option(help="Where models run: cpu or cuda; a GPU if there is one.")
     ] = None,
@@ -162,10 +166,9 @@ def run(  # noqa: PLR0913 - one argument for each option
         "residual_weight": residual_weight,
         "normalise": normalise.value,
         "truncate": truncate.value,
-        "batch_tokens": batch_tokens,
     }
-    if device is not None:
-        settings["device"] = device
+    given_too = {"device": device, "batch_tokens": batch_tokens}
+    settings |= {name: value for name, value in given_too.items() if value is not None}
     with clear_errors(), stopping(at_once=engine is EngineName.LOCAL) as stopper:
         _require_folder(summary)
         settings["methods"] = _names(methods, ("raw", "rollout", "flow"))

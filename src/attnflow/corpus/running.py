@@ -11,7 +11,7 @@ from attnflow.corpus.identity import checksums
 from attnflow.corpus.job import SHARD_SIZE, Job, work
 from attnflow.corpus.locking import ENDLESS
 from attnflow.corpus.progress import Summary, Watch
-from attnflow.corpus.settings import Settings, Truncate, WhichPositions
+from attnflow.corpus.settings import GPU_BATCH_TOKENS, Settings, Truncate, WhichPositions
 from attnflow.corpus.source import Format, open_source
 from attnflow.errors import InputError
 
@@ -93,8 +93,7 @@ def run(  # noqa: PLR0913 - one argument for each option
         compute,
         device,
     ):
-        settings.setdefault("device", device)
-        chosen = _place(Settings(**settings))
+        chosen = _place(Settings(**_complete(settings, device)))
         job = Job(
             source=open_source(
                 given,
@@ -113,6 +112,14 @@ def run(  # noqa: PLR0913 - one argument for each option
             accept_versions=accept_versions,
         )
         return work(job, compute, progress=progress, stop=stop)
+
+
+def _complete(settings: SettingOptions, device: str) -> SettingOptions:
+    """The settings with what depends on where models run, unless it is given."""
+    made: SettingOptions = {"device": device, **settings}
+    if made["device"] != "cpu":
+        made.setdefault("batch_tokens", GPU_BATCH_TOKENS)
+    return made
 
 
 def _place(settings: Settings) -> Settings:

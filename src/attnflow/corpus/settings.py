@@ -9,6 +9,7 @@ from attnflow.errors import InputError
 Truncate: TypeAlias = Literal["error", "cut"]
 WhichPositions: TypeAlias = Literal["explained", "all"] | tuple[int | str, ...]
 
+GPU_BATCH_TOKENS = 16_384
 METHODS = ("raw", "rollout", "flow")
 IMPORTANCE = ("blank_out", "input_gradients")
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -32,7 +33,8 @@ class Settings:
     truncate: "error" refuses an example that is too long, "cut" leaves out its end.
     words: whether to merge the tokens of each word.
     batch_tokens: the most tokens, padding included, that the model is run on at once. More are
-    slower on a processor; a GPU takes 16,000. The last bits of a result depend on it.
+    slower on a processor; `attnflow.corpus.run` takes 16,384 on a GPU. The last bits of a result
+    depend on it.
     device: where the model runs.
     Raises InputError for an unknown choice.
     """

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -222,3 +223,30 @@ def test_a_silent_kernel_is_said(browser, monkeypatch):
     said = notebook.page.get_by_test_id("error").first.inner_text
     notebook.wait_for(lambda: _true("the kernel does not answer" in said()))
     notebook.close()
+
+
+@pytest.mark.parametrize(
+    ("element", "attribute", "dark", "light"),
+    [
+        ("body", "data-jp-theme-light", "false", "true"),  # JupyterLab
+        ("body", "data-vscode-theme-kind", "vscode-dark", "vscode-light"),
+        ("html", "theme", "dark", "light"),  # Colab
+        ("body", "class", "dark dark-theme", "light light-theme"),  # marimo
+    ],
+)
+def test_a_widget_has_the_theme_of_its_notebook(browser, element, attribute, dark, light):
+    notebook = Notebook(browser, show(classified()))
+    app = notebook.page.locator(".app")
+    place = notebook.page.locator(element)
+    for value, is_dark in ((dark, True), (light, False), (dark, True)):
+        place.evaluate("(e, [name, value]) => e.setAttribute(name, value)", [attribute, value])
+        notebook.wait_for(partial(_is_dark, app, is_dark))
+    notebook.page.emulate_media(color_scheme="dark")  # which the notebook overrules
+    place.evaluate("(e, [name, value]) => e.setAttribute(name, value)", [attribute, light])
+    notebook.wait_for(partial(_is_dark, app, False))
+    notebook.close()
+
+
+def _is_dark(app, expected):
+    colour = app.evaluate("(e) => getComputedStyle(e).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", colour)[:3])) < 150) is expected

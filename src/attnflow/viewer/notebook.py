@@ -13,7 +13,7 @@ from attnflow.errors import AttnflowError, InputError, MissingDependencyError
 from attnflow.explanation import Explanation
 from attnflow.viewer.assets import MODULE, inline_module, read_asset
 from attnflow.viewer.payload import Payload, make_payload
-from attnflow.viewer.picture import draw_picture
+from attnflow.viewer.picture import embed_picture
 
 ALONG = 1_000_000  # bytes of arrays that go along from the start; heads never do
 
@@ -123,7 +123,7 @@ def _widget_class() -> Any:
                 return None
             data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
             examples = self._payload.examples
-            pictures = "".join(f"<div>{draw_picture(one)}</div>" for one in examples)
+            pictures = "".join(f"<div>{embed_picture(one)}</div>" for one in examples)
             text = "\n".join(map(repr, examples))
             return {**data, "text/html": pictures, "text/plain": text}, metadata
 

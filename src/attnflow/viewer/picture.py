@@ -51,6 +51,13 @@ def draw_picture(explanation: Explanation) -> str:
     return _svg(width, foot + 24 + 7 * min(longest, WIDEST), _heading(explanation), parts)
 
 
+def embed_picture(explanation: Explanation) -> str:
+    """The same as an `img` element: notebooks that are not trusted keep these, but no `svg`."""
+    svg = b64encode(draw_picture(explanation).encode("utf-8")).decode("ascii")
+    label = escape(f"attnflow: {_heading(explanation)}", quote=True)
+    return f'<img alt="{label}" src="data:image/svg+xml;base64,{svg}"/>'
+
+
 def _panel(
     scores: NDArray[np.floating], title: str, labels: Sequence[str], top: int, height: int
 ) -> str:
@@ -92,8 +99,8 @@ def _draw_image(explanation: Explanation, image: ImageGrid) -> str:
             f"<title>row {row + 1}, column {column + 1}: {score:.3g}</title></rect>"
         )
     parts.append(
-        f'<text x="12" y="{TOP + height + 18:g}">rollout at the last layer: the lighter a patch, '
-        "the more of it</text>"
+        f'<text x="12" y="{TOP + height + 18:g}">the lighter a patch, the more of it arrives '
+        "(rollout, last layer)</text>"
     )
     return _svg(width + 24, TOP + height + 32, _heading(explanation), parts)
 

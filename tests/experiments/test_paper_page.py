@@ -30,6 +30,11 @@ def test_tables_1_and_2_are_of_two_thousand_sentences(results):
         assert results[name].settings["examples"] == 2000
 
 
+def test_it_is_said_where_sentences_with_attractors_come_from(results):
+    page = write_page(results)
+    assert page.count("are of the treebanks EWT and PUD, held out by whole documents") == 3
+
+
 def test_table_3_is_not_said_to_be_of_the_paper_s_model(results):
     result = results["table3"]
     assert "minilm" in result.settings["model"]

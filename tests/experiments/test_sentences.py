@@ -80,6 +80,8 @@ def test_without_treebanks_the_other_sets_are_the_same(tmp_path):
     whole = read_agreement(Options(data=str(folder)))
     assert alone.natural == whole.natural
     assert alone.by_attractors == {**whole.by_attractors, 0: ()}
+    assert whole.groups.startswith("Those without attractors are of the treebanks EWT and PUD")
+    assert alone.groups.startswith("They are held out of numpred.test.1 to numpred.test.5")
 
 
 SIMPLE = "VBZ\tthe key\nVBP\tthe keys\nVBZ\tthe key\n"

@@ -94,7 +94,11 @@ def _by_number(right: Any, labels: Any) -> dict[str, Any]:
 def render(result: Result) -> Report:
     """A table for each model."""
     tables = (_table(title, sets) for title, sets in result.numbers["models"].items())
-    return Report("Accuracy of the models", (provenance(result), MEANING, *tables))
+    told = result.settings.get("groups")
+    groups = (
+        (f"Natural sentences come as they are. Of those by attractors: {told}",) if told else ()
+    )
+    return Report("Accuracy of the models", (provenance(result), MEANING, *groups, *tables))
 
 
 def _table(model: str, sets: Mapping[str, Any]) -> Table:

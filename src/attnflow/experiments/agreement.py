@@ -75,6 +75,7 @@ def describe(texts: Texts, sentences: Agreement, default: str = MODEL) -> dict[s
             "most": max(lengths),
         },
         "seed": texts.options.seed,
+        **({"groups": sentences.groups} if sentences.groups else {}),
     }
 
 

@@ -20,6 +20,7 @@ from attnflow.experiments.report import Report, Table
 from attnflow.experiments.result import Result
 
 NEAR = 0.02  # correlations closer than this count as the same in the table of claims
+ATTRACTORS = "These sentences are further ones, not among those of the table above."
 SHOWN_RESIDUALS = ("0.1", "0.3", "0.5", "0.7", "0.9")
 
 
@@ -50,10 +51,12 @@ def report_correlations(
             claims_table({"paper": printed, **shapes}),
         )
     # A file of sentences need not tell how many attractors they have.
-    groups: tuple[Table, ...] = ()
+    groups: tuple[str | Table, ...] = ()
     if numbers["attractors"]:
         caption = "By the number of attractors"
-        groups = (group_table(caption, "attractors", numbers["attractors"]),)
+        told = result.settings.get("groups")
+        table = group_table(caption, "attractors", numbers["attractors"])
+        groups = (table, f"{ATTRACTORS} {told}") if told else (table,)
     return Report(
         title,
         (

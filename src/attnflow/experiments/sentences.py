@@ -1,6 +1,7 @@
 """The sentences that experiments are run on: held-out ones, those of a file, or made-up ones."""
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -21,12 +22,14 @@ class Agreement:
     """Agreement examples that the verb-number model was not trained on.
 
     natural: of the natural distribution. by_attractors: further ones, by their number of
-    attractors. source: where they come from, in words.
+    attractors. source: where they come from, in words. groups: where those by attractors do, as a
+    sentence; "" if it is the same place.
     """
 
     natural: tuple[AgreementExample, ...]
     by_attractors: dict[int, tuple[AgreementExample, ...]]
     source: str
+    groups: str = ""
 
 
 def find_data(given: str | None) -> Path:
@@ -66,7 +69,21 @@ def read_agreement(options: Options) -> Agreement:
     groups = {0: test.get(NO_ATTRACTOR, ())[:n]}
     for k in N_ATTRACTORS:
         groups[k] = test[_name_group(k)][:n]
-    return Agreement(test["natural"][:n], groups, "held-out prefixes of numpred.val")
+    return Agreement(
+        test["natural"][:n], groups, "held-out prefixes of numpred.val", _tell_groups(groups)
+    )
+
+
+def _tell_groups(groups: Mapping[int, Sequence[AgreementExample]]) -> str:
+    treebanks = (
+        "Those without attractors are of the treebanks EWT and PUD, held out by whole documents; "
+        "the others"
+    )
+    told = treebanks if groups[0] else "They"
+    return (
+        f"{told} are held out of numpred.test.1 to numpred.test.5, where all nouns between subject "
+        "and verb are attractors."
+    )
 
 
 def hold_out_linzen(folder: Path) -> dict[str, tuple[AgreementExample, ...]]:

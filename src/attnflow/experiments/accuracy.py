@@ -95,9 +95,7 @@ def render(result: Result) -> Report:
     """A table for each model."""
     tables = (_table(title, sets) for title, sets in result.numbers["models"].items())
     told = result.settings.get("groups")
-    groups = (
-        (f"Natural sentences come as they are. Of those by attractors: {told}",) if told else ()
-    )
+    groups = (f"The natural ones are a random sample of all. {told}",) if told else ()
     return Report("Accuracy of the models", (provenance(result), MEANING, *groups, *tables))
 
 

@@ -20,7 +20,7 @@ from attnflow.experiments.report import Report, Table
 from attnflow.experiments.result import Result
 
 NEAR = 0.02  # correlations closer than this count as the same in the table of claims
-ATTRACTORS = "These sentences are further ones, not among those of the table above."
+ATTRACTORS = "These sentences were drawn apart from those of the table above."
 SHOWN_RESIDUALS = ("0.1", "0.3", "0.5", "0.7", "0.9")
 
 

@@ -105,6 +105,8 @@ def _extract(sets: "list[DataSet]", folder: Path | None, treebanks: list[Path]) 
 
 def _check(one: "DataSet", folder: Path, download: bool) -> bool:
     """Print the state of each file; whether all of them are right in the end."""
+    if not one.files:
+        typer.echo(f"{one.name}: no checksums are known; {one.find}")
     right = [_check_file(one, file, folder, download) for file in one.files]
     return all(right)
 

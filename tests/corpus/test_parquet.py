@@ -12,7 +12,7 @@ from attnflow.corpus.manifest import Manifest
 from attnflow.corpus.parquet import write_parquet
 from attnflow.corpus.running import _complete
 from attnflow.corpus.settings import Settings
-from attnflow.errors import InputError
+from attnflow.errors import FileError, InputError
 from tests.corpus.faking import score
 from tests.refusal import refusal
 
@@ -108,6 +108,30 @@ def test_a_text_is_not_held_for_more_rows_than_there_is_room_for(
     assert np.array_equal(second.scores["rollout"], results[1].scores["rollout"])
     [found] = reading._read(path, manifest, ("id", "1"))
     assert found.index == 1
+
+
+def test_a_flipped_bit_is_seen_by_who_reads_the_page(tmp_path):
+    settings = Settings(methods=("rollout",))
+    results = [score(Example(i, str(i), f"the key {i}"), settings) for i in range(20)]
+    whole = written(results, settings)
+    path = tmp_path / "part-000000.parquet"
+
+    def read():
+        return [group.to_pylist() for group in reading.row_groups(path)]
+
+    path.write_bytes(whole)
+    expected, seen = read(), []
+    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")  # the rest are names and places
+    for place in range(4, pages, 23):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        try:
+            assert read() == expected
+        except FileError as error:
+            seen.append(str(error))
+    assert len(seen) > 50
+    assert all("cannot be read (" in message for message in seen)
 
 
 def test_no_rows_are_a_file_with_columns():

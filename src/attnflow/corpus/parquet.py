@@ -62,6 +62,7 @@ def write_parquet(file: IO[bytes], results: Sequence[Scored], settings: Settings
         use_dictionary=[name for name in REPEATED if name.split(".")[0] in schema.names],
         write_statistics=True,
         store_schema=True,
+        write_page_checksum=True,  # so that any reader may see that a page is damaged
     ) as writer:
         for group in _groups(results):
             writer.write_table(_table(pa, schema, group, settings))

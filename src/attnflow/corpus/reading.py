@@ -135,10 +135,10 @@ def row_groups(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
     """The tables of a shard, one at a time. Raises FileError if it is damaged."""
     pa = import_pyarrow("reading a corpus")
     try:
-        with pa.parquet.ParquetFile(path) as file:
+        with pa.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group, columns=columns)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise FileError(
             f"{path} cannot be read ({why}); expected a shard as it was written. Compute it again: "

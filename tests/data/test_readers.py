@@ -1,5 +1,6 @@
 """Reading data sets: tiny files written here, published ones where they are, and wrong lines."""
 
+import csv
 import gzip
 from collections import Counter
 
@@ -58,6 +59,16 @@ def test_the_whole_table(tmp_path):
     assert example == AgreementExample(
         ("the", "key", "to", "NNS"), "singular", 1, 1, ("DT", "NN", "TO", "NNS")
     )
+
+
+def test_quoted_cells_of_the_whole_table(tmp_path):
+    path = tmp_path / "agr.tsv"
+    rows = [FULL.split("\t"), ['the " key " is', 'DT " NN " VBZ', "3", "5", "VBZ", "0"]]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter="\t").writerows(rows)
+    [example] = read_linzen(path)
+    assert example.prefix == ("the", '"', "key", '"')
+    assert example.tags == ("DT", '"', "NN", '"')
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,14 @@ def read_numpred(path: str | Path, *, attractors: int | None = None) -> Iterator
 def read_linzen(path: str | Path) -> Iterator[AgreementExample]:
     """Read the whole table, `agr_50_mostcommon_10K.tsv` or a gzipped copy.
 
-    Its `sentence` has rare words replaced by tags. Its indices count from 1.
+    Its `sentence` has rare words replaced by tags. Its indices count from 1. Cells that hold quotation
+    marks are quoted, as Python's csv module writes them.
     Raises FileError, naming the line, for a row that is not as it should be.
     """
     with open_lines(path) as lines:
         columns = Columns.from_header(path, lines, NEEDED)
         for i, line in lines:
-            row = columns.split(i, line)
+            row = {name: _unquote(cell) for name, cell in columns.split(i, line).items()}
             tokens = tuple(row["sentence"].split())
             verb = read_number(path, i, row, "verb_index") - 1
             subject = read_number(path, i, row, "subj_index") - 1
@@ -62,3 +63,13 @@ def read_linzen(path: str | Path) -> Iterator[AgreementExample]:
                 read_number(path, i, row, "n_diff_intervening"),
                 tags[:verb] if len(tags) >= verb else None,
             )
+
+
+def _unquote(cell: str) -> str:
+    """A cell without the quotation marks around it, if it was quoted.
+
+    >>> _unquote('"the ""key"" is"')
+    'the "key" is'
+    """
+    quoted = len(cell) > 1 and cell.startswith('"') and cell.endswith('"')
+    return cell[1:-1].replace('""', '"') if quoted else cell

@@ -39,8 +39,8 @@ def read_numpred(path: str | Path, *, attractors: int | None = None) -> Iterator
 def read_linzen(path: str | Path) -> Iterator[AgreementExample]:
     """Read the whole table, `agr_50_mostcommon_10K.tsv` or a gzipped copy.
 
-    Its `sentence` has rare words replaced by tags. Its indices count from 1. Cells that hold quotation
-    marks are quoted, as Python's csv module writes them.
+    Its `sentence` has rare words replaced by tags. Its indices count from 1. Cells that hold
+    quotation marks are quoted, as Python's csv module writes them.
     Raises FileError, naming the line, for a row that is not as it should be.
     """
     with open_lines(path) as lines:

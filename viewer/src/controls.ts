@@ -45,7 +45,7 @@ export class Controls {
     this.element = make(
       "div",
       { class: "controls" },
-      make("p", { class: "hint", testid: "hint" }, this.hint, this.dimmed),
+      make("p", { class: "hint", testid: "hint" }, this.hint, " ", this.dimmed),
       make("div", { class: "main-row" }, methods.element, layer.element, searching),
       this.meaning,
       examples.element,

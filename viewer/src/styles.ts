@@ -45,7 +45,7 @@ button { cursor: pointer; }
   border-bottom-color: var(--accent); }
 .tabs button:focus-visible { outline-offset: -2px; }
 .hint { margin: 14px 0; max-width: 120ch; }
-.hint > span + span { display: inline-block; margin-inline-start: 0.4em; }
+.hint > span + span { display: inline-block; }
 .hint .tool { padding: 0 8px; }
 .main-row, .option-row { display: flex; flex-wrap: wrap; gap: 14px 28px; align-items: end; }
 .option-row { gap: 12px 24px; }

@@ -29,53 +29,54 @@ def report_correlations(
 ) -> Report:
     """The paper's table beside ours; intervals, significance, groups and variants."""
     numbers, methods = result.numbers, result.numbers["methods"]
-    n_layers = len(methods["raw"]["mean"])
-    # A model of another depth has no table in the paper to be put beside.
-    first: tuple[Table, ...] = (variants_table(title, {"ours": methods}),)
-    if n_layers == len(paper["raw"]):
-        printed = {
-            method: [float(cell.split("±")[0]) for cell in paper[method]] for method in paper
-        }
-        shapes = {
-            "ours": {method: methods[method]["mean"] for method in methods},
-            "ours without [CLS]": {
-                method: found["mean"] for method, found in numbers["variants"][WITHOUT].items()
-            },
-        }
-        first = (
-            beside_paper(
-                title,
-                paper,
-                {"ours": methods, "ours without [CLS]": numbers["variants"][WITHOUT]},
-            ),
-            claims_table({"paper": printed, **shapes}),
-        )
-    # A file of sentences need not tell how many attractors they have.
-    groups: tuple[str | Table, ...] = ()
-    if numbers["attractors"]:
-        caption = "By the number of attractors"
-        told = result.settings.get("groups")
-        table = group_table(caption, "attractors", numbers["attractors"])
-        groups = (table, f"{ATTRACTORS} {told}") if told else (table,)
     return Report(
         title,
         (
             f"{provenance(result)} The model is right on {numbers['accuracy']:.1%} of them.",
             f"{meaning} Left out here: {methods['raw']['left_out'][0]}.",
-            *first,
+            *_first_tables(numbers, title, paper),
             interval_table("95% bootstrap intervals of the means", methods),
             comparison_table(
                 "Differences between methods, Wilcoxon signed-rank test over examples, p corrected "
                 "for all of these tests (Holm)",
                 numbers["comparisons"],
             ),
-            *groups,
+            *_attractors(result),
             group_table("By the number of tokens, with [CLS]", "tokens", numbers["lengths"]),
             variants_table("Variants", numbers["variants"]),
             own_table(numbers["own"]),
             residual_table(numbers["residual"], SHOWN_RESIDUALS),
         ),
     )
+
+
+def _first_tables(
+    numbers: Mapping[str, Any], title: str, paper: Mapping[str, Sequence[str]]
+) -> tuple[Table, ...]:
+    """Our table beside the paper's, and what both show.
+
+    A model of another depth has no table in the paper to be put beside.
+    """
+    methods, words = numbers["methods"], numbers["variants"][WITHOUT]
+    if len(methods["raw"]["mean"]) != len(paper["raw"]):
+        return (variants_table(title, {"ours": methods}),)
+    ours = {"ours": methods, "ours without [CLS]": words}
+    printed = {method: [float(cell.split("±")[0]) for cell in paper[method]] for method in paper}
+    shapes = {
+        name: {method: summed["mean"] for method, summed in found.items()}
+        for name, found in ours.items()
+    }
+    return beside_paper(title, paper, ours), claims_table({"paper": printed, **shapes})
+
+
+def _attractors(result: Result) -> tuple[str | Table, ...]:
+    """The table by attractors; none for a file that does not tell how many sentences have."""
+    found = result.numbers["attractors"]
+    if not found:
+        return ()
+    table = group_table("By the number of attractors", "attractors", found)
+    told = result.settings.get("groups")
+    return (table, f"{ATTRACTORS} {told}") if told else (table,)
 
 
 def claims_table(shapes: Mapping[str, Mapping[str, Sequence[float]]]) -> Table:

@@ -55,6 +55,7 @@ def export_svg(page):
 def test_special_tokens_that_outshine_the_others_are_hidden_by_a_button(opened):
     page = opened(outshone()).page
     button = page.get_by_test_id("hide-special")
+    button.wait_for()
     button.focus()
     page.keyboard.press("Enter")
     button.wait_for(state="hidden")
@@ -67,6 +68,7 @@ def test_special_tokens_that_outshine_the_others_are_hidden_by_a_button(opened):
 def test_keys_of_a_choice_are_its_own(opened):
     page = opened(outshone()).page
     page.get_by_test_id("view-heads").click()
+    page.get_by_test_id("head").wait_for()
     page.get_by_test_id("head").focus()
     page.keyboard.press("2")
     assert page.get_by_test_id("head").input_value() == "2"
@@ -102,6 +104,7 @@ def test_the_page_has_one_colour_in_the_dark(opened):
 def test_the_bottleneck_is_read_aloud(opened):
     watched = opened(made_up(3, 6))
     watched.page.get_by_test_id("view-flow").click()
+    watched.page.get_by_test_id("stage").wait_for()  # what is hidden takes no focus
     watched.page.get_by_test_id("stage").focus()
     watched.press("m", "Shift+ArrowRight")  # rollout, then flow
 
@@ -110,7 +113,7 @@ def test_the_bottleneck_is_read_aloud(opened):
         assert "by flow" in live
         assert "Here is the bottleneck" in live
 
-    watched.wait_for(check, seconds=10)
+    watched.wait_for(check)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,13 +1,14 @@
 """Who gets which shard, and what happens to those of workers who are lost; without a cluster."""
 
+import socket
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from attnflow.corpus import crew
+from attnflow.corpus import cluster, crew
 from attnflow.corpus.crew import IN_FLIGHT, RETRIES, Crew
-from attnflow.errors import AttnflowError
+from attnflow.errors import AttnflowError, FileError
 from tests.refusal import refusal
 
 
@@ -132,3 +133,22 @@ def test_it_is_said_that_there_is_no_room(monkeypatch):
     ray.wait = room_at_last  # type: ignore[method-assign]
     with pytest.warns(UserWarning, match="the Ray cluster has no room for a worker yet"):
         assert compute(ray, 1, range(2)) == [[0], [1]]
+
+
+def test_a_cluster_that_lets_nobody_in_is_told_from_none(monkeypatch):
+    def refuse(**_options):
+        raise ConnectionError("Failed to connect to Ray cluster")
+
+    fake = SimpleNamespace(is_initialized=lambda: False, init=refuse)
+    monkeypatch.setattr(cluster, "import_ray", lambda _purpose: fake)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with (
+            refusal(FileError, f"what listens at '{address}' takes no", "RAY_AUTH_MODE=token"),
+            cluster.connected(address),
+        ):
+            pass
+    for nowhere in (address, "auto"):
+        wording = (f"there is no Ray cluster at '{nowhere}'", "ray start --head")
+        with refusal(FileError, *wording), cluster.connected(nowhere):
+            pass

@@ -36,16 +36,13 @@ def connected(address: str | None) -> Iterator[str]:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address in (None, "local"):
             options["include_dashboard"] = False
+        reached = False
         try:
-            _reach(address)
+            reached = _reach(address)
             with _signals_kept():
                 ray.init(address=address or "local", **options)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            why = (str(error).splitlines() or [type(error).__name__])[0]
-            raise FileError(
-                f"there is no Ray cluster at {address!r} ({why}); expected the address of one, "
-                "'auto' or 'local'. Start one with `ray start --head`, or use --address local."
-            ) from error
+            raise _not_connected(address, reached, error) from error
     try:
         yield "cuda" if ray.cluster_resources().get("GPU", 0) > 0 else "cpu"
     finally:
@@ -62,12 +59,30 @@ def _signals_kept() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _reach(address: str | None) -> None:
-    """Raise OSError if nothing listens at host:port, which Ray would wait for for minutes."""
+def _reach(address: str | None) -> bool:
+    """Whether something listens at host:port; False if the address is none of that kind.
+
+    Raises OSError if nothing does, which Ray would wait for for minutes.
+    """
     host, colon, port = (address or "").rpartition(":")
-    if colon and port.isdecimal() and "/" not in host:
-        with socket.create_connection((host, int(port)), timeout=PATIENCE):
-            pass
+    if not colon or not port.isdecimal() or "/" in host:
+        return False
+    with socket.create_connection((host, int(port)), timeout=PATIENCE):
+        return True
+
+
+def _not_connected(address: str | None, reached: bool, error: Exception) -> FileError:
+    why = (str(error).splitlines() or [type(error).__name__])[0]
+    if reached:
+        return FileError(
+            f"what listens at {address!r} takes no connection ({why}); expected a Ray cluster of "
+            "the same version that lets this user in. If it asks for a token, as new ones do, set "
+            "RAY_AUTH_MODE=token, or use --address auto on a machine of the cluster."
+        )
+    return FileError(
+        f"there is no Ray cluster at {address!r} ({why}); expected the address of one, 'auto' or "
+        "'local'. Start one with `ray start --head`, or use --address local."
+    )
 
 
 def run_on_cluster(

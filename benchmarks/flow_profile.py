@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from attnflow.maxflow import max_flow, max_flows
 from attnflow.maxflow.compiling import kernel
 from attnflow.maxflow.cuts import guessed_cut
-from attnflow.maxflow.greedy import STUCK, greedy_flow, sort_edges
+from attnflow.maxflow.greedy import STUCK, greedy_flow
 from attnflow.maxflow.network import CERTIFIED, build_network, build_workspace
+from attnflow.maxflow.ordering import sort_edges
 from attnflow.maxflow.pair import solve_pair
 from attnflow.maxflow.residual import load_greedy
 from benchmarks import graphs

@@ -1,5 +1,7 @@
 """Many pairs at once: by hand, by properties, and against independent solvers."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -117,7 +119,7 @@ def check_bounds(flows, capacities):
 
 
 @given(st.integers(0, 10_000), st.integers(2, 6), st.integers(1, 8))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_permuting_positions_permutes_flows(seed, depth, n):
     capacities = attention(depth, n, seed)
     order = np.random.default_rng(seed).permutation(n)
@@ -157,7 +159,7 @@ def test_the_minimum_cut_of_a_causal_graph_is_full_and_parts_its_ends():
 
 
 @given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_flow_lies_between_rollout_and_both_ends(seed, depth, n):
     capacities = causal(depth, n, seed) if seed % 2 else attention(depth, n, seed)
     values = max_flows(capacities).values
@@ -337,3 +339,24 @@ def test_control_c_ends_the_work_at_once(threads):
         _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "KeyboardInterrupt" in errors
+
+
+def test_the_solver_also_runs_with_the_compiler_switched_off():
+    code = """
+import numpy as np
+from attnflow.maxflow import max_flows
+rows = 0.5 * np.random.default_rng(1).dirichlet(np.ones(5), size=(4, 5)) + 0.5 * np.eye(5)
+print(repr(max_flows(rows).values.tolist()))
+"""
+    found = [
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            env={**os.environ, "NUMBA_DISABLE_JIT": off},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for off in ("0", "1")
+    ]
+    compiled, plain = (np.asarray(json.loads(text)) for text in found)
+    assert plain == pytest.approx(compiled, abs=1e-12)

@@ -31,7 +31,7 @@ def test_layer_one_is_the_graph_itself_and_rollout():
 
 
 @given(stochastic((1, 4), n=(1, 6)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_flow_is_at_least_rollout_and_at_most_one(weights):
     graph = AttentionGraph.from_weights(weights)
     scores = flow(graph).scores
@@ -40,7 +40,7 @@ def test_flow_is_at_least_rollout_and_at_most_one(weights):
 
 
 @given(stochastic((1, 4), n=(1, 5)))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_residual_weight_one_gives_the_identity(weights):
     graph = AttentionGraph.from_weights(weights, residual_weight=1.0)
     for layer in flow(graph).scores:
@@ -48,7 +48,7 @@ def test_residual_weight_one_gives_the_identity(weights):
 
 
 @given(stochastic((2, 4), n=(2, 5)), st.randoms())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_permuting_tokens_permutes_scores(weights, random):
     order = list(range(weights.shape[-1]))
     random.shuffle(order)

@@ -17,12 +17,12 @@ U = np.uint64  # unsigned indices spare Numba the test for negative ones
 
 
 @kernel
-def chain_room(u: int, low: int, high: int, depth: int, chain: Any, used: Any) -> float:
+def chain_room(u: int, low: int, high: int, n: int, depth: int, chain: Any, used: Any) -> float:
     """What the chain of u can still carry over edges low … high, exactly."""
     room = np.inf
     flow = 0.0
     for x in range(depth - 1, low - 1, -1):
-        flow += used[U(u * depth + x)]
+        flow += used[U(x * n + u)]
         if x <= high:
             room = min(room, chain[U(u * depth + x)] - flow)
     return room
@@ -33,28 +33,27 @@ def through_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any)
     """The part of `amount` that fits through edges low … high of u's chain."""
     if low > high or amount <= ws.slack[U(u)]:
         return amount
-    return min(amount, chain_room(u, low, high, net.depth, net.chain, ws.used))
+    return min(amount, chain_room(u, low, high, net.n, net.depth, net.chain, ws.used))
 
 
 @inlined
 def use_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any) -> None:
     """Send `amount` down edges low … high of u's chain."""
     if low <= high:
-        ws.used[U(u * net.depth + high)] += amount
-        ws.used[U(u * net.depth + low - 1)] -= amount
+        ws.used[U(high * net.n + u)] += amount
+        ws.used[U((low - 1) * net.n + u)] -= amount
         ws.slack[U(u)] -= amount
 
 
 @inlined
 def drop_with_care(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> float:
     """The same as `drop_into_chain`, where a chain may be too narrow for it."""
-    base = u * net.depth
     for x in range(level - 1, 0, -1):
-        give = min(amount, ws.drops[U(base + x)], ws.need[U(t)])
+        give = min(amount, ws.drops[U(x * net.n + u)], ws.need[U(t)])
         give = through_chain(give, t, 1, x - 1, net, ws)
         give = through_chain(give, u, x + 1, level - 1, net, ws)
         if give > NOTHING:
-            ws.drops[U(base + x)] -= give
+            ws.drops[U(x * net.n + u)] -= give
             ws.need[U(t)] -= give
             use_chain(give, t, 1, x - 1, net, ws)
             use_chain(give, u, x + 1, level - 1, net, ws)
@@ -72,22 +71,20 @@ def drop_into_chain(amount: float, level: int, u: int, t: int, net: Any, ws: Any
         return amount
     if amount > ws.slack[U(u)] or min(amount, wanted) > ws.slack[U(t)]:
         return drop_with_care(amount, level, u, t, net, ws)
-    base = u * net.depth
-    target = t * net.depth
     most = wanted if wanted < amount else amount
     above = 0.0
     for x in range(level - 1, 0, -1):  # the innermost loop of all, so without branches
-        here = ws.drops[U(base + x)]
+        here = ws.drops[U(x * net.n + u)]
         give = most - above
         give = give if give > 0.0 else 0.0
         give = here if here < give else give
-        ws.drops[U(base + x)] = here - give
-        ws.used[U(base + x)] -= give
-        ws.used[U(target + x - 1)] += give
+        ws.drops[U(x * net.n + u)] = here - give
+        ws.used[U(x * net.n + u)] -= give
+        ws.used[U((x - 1) * net.n + t)] += give
         above += here
     given = above if above < most else most
-    ws.used[U(base + level - 1)] += given
-    ws.used[U(target)] -= given
+    ws.used[U((level - 1) * net.n + u)] += given
+    ws.used[U(t)] -= given
     ws.slack[U(u)] -= given
     ws.slack[U(t)] -= given
     ws.need[U(t)] = wanted - given

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 from numba import types
 from numba.extending import intrinsic
@@ -27,7 +28,12 @@ def _lowest_bit(_typing_context: Any, _word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-lowest_bit: Any = intrinsic(_lowest_bit)
+def _lowest_bit_uncompiled(word: Any) -> int:
+    """The same in Python, for debugging with Numba's compiler switched off."""
+    return (int(word) & -int(word)).bit_length() - 1
+
+
+lowest_bit: Any = _lowest_bit_uncompiled if numba.config.DISABLE_JIT else intrinsic(_lowest_bit)  # type: ignore[attr-defined]
 
 
 @kernel

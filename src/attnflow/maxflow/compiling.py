@@ -24,6 +24,12 @@ def kernel(function: Function) -> Function:
     return compiled
 
 
+def vectorised(function: Function) -> Function:
+    """Compile it with sums in any order, so that several numbers are added at a time."""
+    compiled: Function = numba.njit(**OPTIONS, fastmath={"reassoc", "nsz"})(function)
+    return compiled
+
+
 def inlined(function: Function) -> Function:
     """Compile it into its callers: for the innermost steps, where a call is too dear."""
     compiled: Function = numba.njit(**OPTIONS, inline="always")(function)
@@ -32,7 +38,7 @@ def inlined(function: Function) -> Function:
 
 def uncompiled(function: Function) -> Function:
     """The Python function that one of the above was compiled from."""
-    plain: Function = function.py_func  # type: ignore[attr-defined]
+    plain: Function = getattr(function, "py_func", function)  # the same with the compiler off
     return plain
 
 
@@ -42,6 +48,8 @@ def announce_compilation(function: Any, first: Any) -> None:
 
     first: its first argument, whose type tells what it is compiled for.
     """
+    if not hasattr(function, "signatures"):  # the compiler is switched off
+        return
     index = getattr(getattr(function, "_cache", None), "_cache_file", None)
     stored = [] if index is None else [key[0] for key in index._load_index()]
     kind = function.typeof_pyval(first)

@@ -71,7 +71,7 @@ def keep_reachable(m: int, s: int, t: int, net: Any, ws: Any) -> bool:
         leaving = 0.0
         for q in range(first, end):
             if m == 2:
-                into_sink = net.column[U((t * n + q) * net.depth)]
+                into_sink = net.column[U(t * n + q)]
                 leaving += min(net.capacity[U(row + q)], into_sink)
             elif holds(ws.alive, (m - 1) * words, q):
                 leaving += net.capacity[U(row + q)]
@@ -111,5 +111,5 @@ def last_levels(s: int, t: int, net: Any, ws: Any) -> float:
                 ws.taken[U(q)] += net.capacity[U(row + q)]
     cut = 0.0
     for q in range(first, end):
-        cut += min(ws.taken[U(q)], net.column[U((t * n + q) * net.depth)])
+        cut += min(ws.taken[U(q)], net.column[U(t * n + q)])
     return cut

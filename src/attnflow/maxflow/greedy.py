@@ -21,11 +21,10 @@ from attnflow.maxflow.absorbing import absorb, through_chain, use_chain
 from attnflow.maxflow.bits import ONE, drop, fill, first_member, pack
 from attnflow.maxflow.compiling import inlined, kernel
 from attnflow.maxflow.network import NOTHING, span
+from attnflow.maxflow.ordering import is_tight
+from attnflow.maxflow.sweeping import sweep_rows, sweep_source
 
 U = np.uint64  # unsigned indices spare Numba the test for negative ones
-
-# A position is tight if the source gives it more than this part of the ways on it has.
-TIGHT = 0.3
 
 # How `greedy_flow` ended.
 SINK_FULL = 0  # every edge into the sink is used up: the value is the sink's capacity
@@ -34,10 +33,16 @@ STUCK = 2  # neither: there is a cut in between, or the flow is not maximal yet
 
 
 @inlined
-def next_arc(u: int, t: int, x: int, net: Any, ws: Any) -> Any:
+def left_of(x: int, u: int, q: int, s: int, net: Any, ws: Any) -> Any:
+    """What whole rows have left of edge x from u to q."""
+    edge = net.capacity[U((x * net.n + u) * net.n + q)]
+    return edge - ws.swept[U(x * net.n + q)] if u == s else edge
+
+
+@inlined
+def next_arc(u: int, s: int, t: int, x: int, net: Any, ws: Any) -> Any:
     """The first edge x out of u, from its cursor on, that is not used up; -1 if none is left."""
     at = U(u * net.depth + x)
-    row = (x * net.n + u) * net.n
     q = ws.cursor[at]
     spent = ws.taken[at]
     w = q >> 6
@@ -54,7 +59,7 @@ def next_arc(u: int, t: int, x: int, net: Any, ws: Any) -> Any:
         member = first_member(word, w)
         if member != q:
             spent = 0.0
-        if member != u and member != t and net.capacity[U(row + member)] - spent > NOTHING:
+        if member != u and member != t and (left_of(x, u, member, s, net, ws) - spent > NOTHING):
             ws.cursor[at] = member
             ws.taken[at] = spent
             return member
@@ -62,10 +67,11 @@ def next_arc(u: int, t: int, x: int, net: Any, ws: Any) -> Any:
 
 
 @inlined
-def serve_last(amount: float, u: int, t: int, log: int, net: Any, ws: Any) -> tuple[float, int]:
+def serve_last(
+    amount: float, u: int, s: int, t: int, log: int, net: Any, ws: Any
+) -> tuple[float, int]:
     """Push `amount` from (2, u) to level-1 positions with need; returns the rest and the log."""
     at = U(u * net.depth + 1)
-    row = (net.n + u) * net.n
     q = ws.cursor[at]
     spent = ws.taken[at]
     w = q >> 6
@@ -87,7 +93,7 @@ def serve_last(amount: float, u: int, t: int, log: int, net: Any, ws: Any) -> tu
         if wanted <= NOTHING:
             ws.alive[U(net.n_words + w)] &= ~(word & (~word + ONE))
         elif q != u and q != t:
-            give = net.capacity[U(row + q)] - spent
+            give = left_of(1, u, q, s, net, ws) - spent
             give = wanted if wanted < give else give
             give = amount if amount < give else give
             if give > NOTHING:
@@ -131,8 +137,9 @@ def credit(
 
 @inlined
 def next_child(
-    level: int, u: int, t: int, hop: int, left: float, short: float, log: int, net: Any, ws: Any
-) -> Any:
+    level: int, u: int, s: int, t: int, hop: int, left: float, short: float, log: int,
+    net: Any, ws: Any,
+) -> Any:  # fmt: skip
     """Serve level 1 if that is where (level, u) hops to, and find the next child otherwise.
 
     Returns the child or -1, what to offer it, and the hop, what is left, short and logged by now.
@@ -142,7 +149,7 @@ def next_child(
         if room <= NOTHING:
             hop += 1
         elif hop == 2:
-            rest, log = serve_last(room, u, t, log, net, ws)
+            rest, log = serve_last(room, u, s, t, log, net, ws)
             use_chain(room - rest, u, 2, level - 1, net, ws)
             left -= room - rest
             short -= room - rest
@@ -150,56 +157,14 @@ def next_child(
                 give_up(2, u, net, ws)
                 hop = 3
         else:
-            child = next_arc(u, t, hop - 1, net, ws)
+            child = next_arc(u, s, t, hop - 1, net, ws)
             if child >= 0:
-                edge = ((hop - 1) * net.n + u) * net.n + child
-                unused = net.capacity[U(edge)] - ws.taken[U(u * net.depth + hop - 1)]
+                unused = left_of(hop - 1, u, child, s, net, ws)
+                unused -= ws.taken[U(u * net.depth + hop - 1)]
                 return child, min(room, unused), hop, left, short, log
             give_up(hop, u, net, ws)
             hop += 1
     return -1, 0.0, hop, left, short, log
-
-
-@kernel
-def sort_edges(level: int, s: int, net: Any, ws: Any) -> None:
-    """Put the positions into ws.order, those first that get most for the ways on they have.
-
-    What they get is the edge from (level, s); with few ways to place it they must choose first.
-    Merges runs of doubling length; equal ones keep their order, and those without an edge are last.
-    """
-    n = net.n
-    first = ((level - 1) * n + s) * n
-    for u in range(n):
-        given = net.capacity[U(first + u)]
-        ways = net.ways[U(level * n + u)]
-        ws.sent[U(u)] = given / (ways + NOTHING) if given > NOTHING else 0.0
-        ws.order[U(u)] = u
-    run = 1
-    while run < n:
-        for start in range(0, n, 2 * run):
-            i, middle, end = start, min(start + run, n), min(start + 2 * run, n)
-            j = middle
-            for k in range(start, end):
-                left = i < middle
-                if left and j < end:
-                    a, b = ws.order[U(i)], ws.order[U(j)]
-                    left = ws.sent[U(a)] >= ws.sent[U(b)]
-                if left:
-                    ws.queue[U(k)] = ws.order[U(i)]
-                    i += 1
-                else:
-                    ws.queue[U(k)] = ws.order[U(j)]
-                    j += 1
-        for k in range(n):
-            ws.order[U(k)] = ws.queue[U(k)]
-        run *= 2
-
-
-@inlined
-def is_tight(level: int, s: int, u: int, net: Any) -> bool:
-    """Say whether u has few ways on for what (level, s) can give it."""
-    given = net.capacity[U(((level - 1) * net.n + s) * net.n + u)]
-    return bool(given > TIGHT * net.ways[U(level * net.n + u)])
 
 
 @inlined
@@ -209,20 +174,23 @@ def prepare(level: int, t: int, first: int, end: int, net: Any, ws: Any) -> floa
     Only for positions first … end - 1, which are all that are looked at.
     """
     n, depth = net.n, net.depth
-    start = t * n * depth
+    for x in range(depth):
+        at, into = x * n, (x * n + t) * n
+        for u in range(first, end):
+            ws.drops[at + u] = net.column[into + u]
+            ws.used[at + u] = 0.0
+            ws.swept[at + u] = 0.0
     for e in range(first * depth, end * depth):
-        ws.drops[e] = net.column[start + e]
-        ws.used[e] = 0.0
         ws.cursor[e] = 0
         ws.taken[e] = 0.0
     total = 0.0
     for u in range(first, end):
-        ws.need[u] = ws.drops[u * depth]
+        ws.need[u] = ws.drops[u]
         total += ws.need[u]
         ws.slack[u] = net.slack[level * n + u]
         ws.sent[u] = 0.0
     for x in range(depth):
-        ws.drops[t * depth + x] = 0.0  # the sink's own chain is a chain, not a drop
+        ws.drops[x * n + t] = 0.0  # the sink's own chain is a chain, not a drop
     for m in range(1, level):
         fill(ws.alive, m * net.n_words, net.n_words, first, end)
     return total
@@ -256,13 +224,19 @@ def greedy_flow(level: int, s: int, t: int, net: Any, ws: Any) -> tuple[float, i
                 second, k = True, 0
                 continue
             child = ws.order[U(k)]
+            if patient and not second and not is_tight(level, s, child, net):
+                short -= sweep_source(level, s, t, net, ws)
+                if short <= NOTHING:
+                    return total, SINK_FULL, log
+                second, k = True, 0
+                continue
             offer = net.capacity[U(row + child)]
             k += 1
             if net.causal is not None and child < t:
                 continue
         else:
             child, offer, hop, left, short, log = next_child(
-                level, u, t, hop, left, short, log, net, ws
+                level, u, s, t, hop, left, short, log, net, ws
             )
         if child >= 0:
             if d == 0 and second:  # it has delivered all that it can without hopping
@@ -274,13 +248,16 @@ def greedy_flow(level: int, s: int, t: int, net: Any, ws: Any) -> tuple[float, i
                 log = credit(gave, child, d, level, u, hop, log, net, ws)
                 left -= gave
                 short -= gave
-            waits = d == 0 and patient and not second and not is_tight(level, s, child, net)
-            if rest > NOTHING and short > NOTHING and not waits:  # the child has to hop
+            if rest > NOTHING and short > NOTHING:  # the child has to hop
                 ws.frames[3 * d], ws.frames[3 * d + 1], ws.frames[3 * d + 2] = level, u, hop
                 ws.amounts[2 * d] = left
                 d += 1
                 ws.amounts[2 * d + 1] = rest
                 level, u, hop, left = hop - 1, child, 2, rest
+                if d == 1 and u == s and net.causal is None:
+                    gave = sweep_rows(level, left, s, t, net, ws)
+                    left -= gave
+                    short -= gave
         elif short > NOTHING:
             if left > NOTHING:
                 drop(ws.alive, level * net.n_words, u)

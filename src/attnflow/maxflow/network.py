@@ -36,7 +36,7 @@ class Network(NamedTuple):
     n_words: int
     causal: Any  # True if no edge leads to a later position, or None: kernels are compiled for each
     capacity: NDArray[np.float64]  # [depth, n, n] flat: from (x + 1, u) to (x, q)
-    column: NDArray[np.float64]  # [n, n, depth] flat: [t, u, x] is capacity[x, u, t]
+    column: NDArray[np.float64]  # [depth, n, n] flat: [x, t, u] is capacity[x, u, t]
     chain: NDArray[np.float64]  # [n, depth] flat: capacity[x, u, u]
     slack: NDArray[np.float64]  # [depth + 1, n] flat: least chain edge below a top level
     ways: NDArray[np.float64]  # [depth + 1, n] flat: all edges off the chain below a top level
@@ -61,11 +61,14 @@ class Workspace(NamedTuple):
     need: Any  # [n] what level-1 positions can still hand to the sink
     sent: Any  # [n] what the source sent to each position
     slack: Any  # [n] a lower bound on what each chain can still carry
-    drops: Any  # [n, depth] what is left of the edges into the sink's own chain
-    used: Any  # [n, depth] chain use as differences: suffix sums give the flow
+    drops: Any  # [depth, n] what is left of the edges into the sink's own chain
+    used: Any  # [depth, n] chain use as differences: suffix sums give the flow
     cursor: Any  # [n, depth] first edge out of (x + 1, u) not yet used up
     taken: Any  # [n, depth] how much of the edge at the cursor is used
     alive: Any  # [depth + 1, words] positions that may still reach the sink
+    swept: Any  # [depth, n] what the source's own position gave away by whole rows
+    dropped: Any  # [n] what each position of a row drops into the sink's chain
+    landed: Any  # [n] what each delivers over its own edge
     order: Any  # [n] positions, those first that get most for the ways on they have
     frames: Any  # [depth + 1, 3] the explicit stack of the depth-first search
     amounts: Any  # [depth + 1, 2] its real numbers
@@ -163,7 +166,7 @@ def lay_out(capacity: Any, layout: Any) -> tuple[float, float]:
                 if not here >= lowest:
                     lowest = here if here >= 0 else -1.0
                 total += here
-                layout[(t * n + u) * depth + x] = here
+                layout[(x * n + t) * n + u] = here
             largest = max(largest, total)
             layout[chain + u * depth + x] = capacity[x, u, u]
             layout[ways + (x + 1) * n + u] = max(total - capacity[x, u, u], 0.0)
@@ -196,7 +199,7 @@ def is_causal(capacity: Any) -> bool:
 def build_scratch(n: int, depth: int) -> Scratch:
     """Allocate one thread's memory, for networks of one size."""
     words, log, nodes = (n + 63) // 64, 16 * n * depth + 1024, (depth + 1) * n
-    reals = 3 * n + 3 * n * depth + 2 * (depth + 1) + log + depth * n * n
+    reals = 5 * n + 4 * n * depth + 2 * (depth + 1) + log + depth * n * n
     wholes = n + n * depth + 3 * (depth + 1) + 3 * log + 6 * nodes
     scratch = Scratch(
         np.empty(reals),
@@ -228,7 +231,9 @@ def workspace_of(n: int, depth: int, reals: Any, wholes: Any, words: Any) -> Any
     levels, inflow = (depth + 1) * ((n + 63) // 64), edges * ((n + 63) // 64)
     used = 3 * n + edges
     amounts = used + 2 * edges
-    logged = amounts + 2 * (depth + 1)
+    swept = amounts + 2 * (depth + 1)
+    dropped = swept + edges
+    logged = dropped + 2 * n
     frames = n + edges
     log_edge = frames + 3 * (depth + 1)
     touched = log_edge + log
@@ -244,7 +249,10 @@ def workspace_of(n: int, depth: int, reals: Any, wholes: Any, words: Any) -> Any
         alive=words[:levels],
         order=wholes[:n],
         frames=wholes[frames:log_edge],
-        amounts=reals[amounts:logged],
+        amounts=reals[amounts:swept],
+        swept=reals[swept:dropped],
+        dropped=reals[dropped : dropped + n],
+        landed=reals[dropped + n : logged],
         log_edge=wholes[log_edge:touched],
         log_amount=reals[logged : logged + log],
         residual=reals[logged + log :],

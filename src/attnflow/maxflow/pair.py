@@ -8,8 +8,9 @@ import numpy as np
 
 from attnflow.maxflow.compiling import kernel
 from attnflow.maxflow.cuts import guessed_cut
-from attnflow.maxflow.greedy import STUCK, greedy_flow, sort_edges
+from attnflow.maxflow.greedy import STUCK, greedy_flow
 from attnflow.maxflow.network import CERTIFIED, NOTHING, network_of, span, workspace_of
+from attnflow.maxflow.ordering import sort_edges
 from attnflow.maxflow.residual import (
     clear_inflow,
     cut_capacity,
@@ -53,7 +54,7 @@ def solve_pair(
     if level == 2:
         value = 0.0
         for q in range(n):
-            value += min(net.capacity[U((n + s) * n + q)], net.column[U((t * n + q) * net.depth)])
+            value += min(net.capacity[U((n + s) * n + q)], net.column[U(t * n + q)])
         return value, value, CLOSED_FORM
     value, end, log = greedy_flow(level, s, t, net, ws)
     if end != STUCK:
@@ -61,7 +62,7 @@ def solve_pair(
     if log <= ws.log_edge.size:
         cut = guessed_cut(level, s, t, value, net, ws)
         if cut - value <= CERTIFIED:
-            return value, cut, GUESSED_CUT
+            return cut, cut, GUESSED_CUT
         if tolerance > 0:
             cut = min(cut, end_capacity(level, s, t, net))
             if cut - value <= tolerance:
@@ -76,7 +77,7 @@ def solve_pair(
     cut = cut_capacity(level, s, t, net.capacity, net, ws)
     if abs(cut - value) > CERTIFIED:
         return value, cut, UNPROVED
-    return value, cut, (AUGMENTED if rounds else SEARCHED_CUT)
+    return cut, cut, (AUGMENTED if rounds else SEARCHED_CUT)
 
 
 @kernel
@@ -88,7 +89,7 @@ def end_capacity(level: int, s: int, t: int, net: Any) -> float:
     into = 0.0
     for q in range(first, end):
         out += net.capacity[U(((level - 1) * n + s) * n + q)]
-        into += net.column[U((t * n + q) * net.depth)]
+        into += net.column[U(t * n + q)]
     return min(out, into)
 
 

@@ -250,7 +250,7 @@ def clear_inflow(level: int, net: Any, ws: Any) -> None:
 @kernel
 def load_greedy(level: int, s: int, t: int, log: int, net: Any, ws: Any) -> None:
     """Turn the greedy flow's chains, drops and log into a residual graph."""
-    n, depth = net.n, net.depth
+    n = net.n
     clear_inflow(level, net, ws)
     put_back(net, ws)
     for k in range(log):
@@ -259,16 +259,19 @@ def load_greedy(level: int, s: int, t: int, log: int, net: Any, ws: Any) -> None
         take((x * n + u) * n + q, x * n + q, u, ws.log_amount[U(k)], net, ws)
     top = level - 1
     first, end = span(s, t, net)
+    for x in range(1, top):
+        for q in range(first, end):
+            take((x * n + s) * n + q, x * n + q, s, ws.swept[U(x * n + q)], net, ws)
     for u in range(first, end):
         take((top * n + s) * n + u, top * n + u, s, ws.sent[U(u)], net, ws)
-        take(u * n + t, t, u, net.column[U((t * n + u) * depth)] - ws.need[U(u)], net, ws)
+        take(u * n + t, t, u, net.column[U(t * n + u)] - ws.need[U(u)], net, ws)
         flow = 0.0
         for x in range(top - 1, 0, -1):
             row = (x * n + u) * n
-            flow += ws.used[U(u * depth + x)]
+            flow += ws.used[U(x * n + u)]
             take(row + u, x * n + u, u, flow, net, ws)
             if u != t:
-                dropped = net.column[U((t * n + u) * depth + x)] - ws.drops[U(u * depth + x)]
+                dropped = net.column[U((x * n + t) * n + u)] - ws.drops[U(x * n + u)]
                 take(row + t, x * n + t, u, dropped, net, ws)
 
 

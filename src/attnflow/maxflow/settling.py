@@ -30,7 +30,7 @@ def settled_from_below(
     position it sends to passes on all that the source has, the source is emptied.
     """
     n, depth = network.n, network.depth
-    into = network.column.reshape(n, n, depth)[sinks, :, 0].sum(axis=1)
+    into = network.column[: n * n].reshape(n, n)[sinks].sum(axis=1)
     out = network.capacity.reshape(depth, n, n)[level - 1].sum(axis=1)
     add_up_edges(
         level, below, into - CERTIFIED / 4, out.max() - CERTIFIED / 4, lower, upper, network

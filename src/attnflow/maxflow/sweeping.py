@@ -1,0 +1,163 @@
+"""Whole rows of edges at once: what many positions can deliver without hopping.
+
+Part of the greedy flow, and the same as `absorb` for one position after the other, except that
+where not all can have what they could use, each gets its share. The loops run over positions,
+without branches, so that the processor takes several at a time.
+
+Only the source and its own position give by rows: they have half of all there is, or more, for
+edges that carry crumbs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attnflow.maxflow.absorbing import absorb, through_chain, use_chain
+from attnflow.maxflow.compiling import inlined, vectorised
+from attnflow.maxflow.network import NOTHING
+
+U = np.uint64  # unsigned indices spare Numba the test for negative ones
+
+
+@inlined
+def sweep_source(level: int, s: int, t: int, net: Any, ws: Any) -> Any:
+    """Let the source at `level` give to all positions what they deliver without hopping.
+
+    Adds it to ws.sent, and returns the sum.
+    """
+    row = ((level - 1) * net.n + s) * net.n
+    total = sweep(np.inf, row, level - 1, t, t, ws.sent, net, ws)
+    offer = net.capacity[U(row + t)] - ws.sent[U(t)]  # the sink's own position gets no drops
+    gave = offer - absorb(offer, level - 1, t, t, net, ws)
+    ws.sent[U(t)] += gave
+    return total + gave
+
+
+@inlined
+def sweep_rows(level: int, left: float, s: int, t: int, net: Any, ws: Any) -> float:
+    """Let the source's own position give what it has left to others, lowest rows first.
+
+    Adds it to ws.swept, and returns the sum. Rows of which others have used some are left out.
+    """
+    n = net.n
+    total = 0.0
+    for x in range(1, level):
+        room = through_chain(left - total, s, x + 1, level - 1, net, ws)
+        at = U(s * net.depth + x)
+        if room <= NOTHING or ws.cursor[at] > 0 or ws.taken[at] > 0:
+            continue
+        row = (x * n + s) * n
+        given = ws.swept[x * n : (x + 1) * n]
+        if x == 1:
+            gave = sweep_last(room, row, s, t, given, net, ws)
+        else:
+            gave = sweep(room, row, x, s, t, given, net, ws)
+        use_chain(gave, s, x + 1, level - 1, net, ws)
+        total += gave
+    return total
+
+
+@inlined
+def sweep(amount: float, row: int, m: int, u: int, t: int, given: Any, net: Any, ws: Any) -> float:
+    """`sweep_row` of a network; handing over only the arrays it needs saves much of a call."""
+    return sweep_row(
+        amount, net.n, row, m, u, t, given, net.capacity, ws.drops,
+        ws.used, ws.need, ws.slack, ws.dropped, ws.landed,
+    )  # fmt: skip
+
+
+@inlined
+def sweep_last(amount: float, row: int, u: int, t: int, given: Any, net: Any, ws: Any) -> float:
+    """The same for `sweep_last_row`."""
+    return sweep_last_row(
+        amount, net.n, row, u, t, given, net.capacity, ws.need, ws.landed
+    )  # fmt: skip
+
+
+@vectorised
+def sweep_row(
+    amount: float, n: int, row: int, m: int, u: int, t: int, given: Any, capacity: Any, drops: Any,
+    used: Any, need: Any, slack: Any, dropped: Any, landed: Any,
+) -> float:  # fmt: skip
+    """Give up to `amount` over the edges from `row` on to all positions of level m but u and t.
+
+    They pass on what they can: over drops into the sink's chain, highest first, then down to
+    their own edges into the sink. Adds what each got to `given` [n], and returns the sum.
+    """
+    kept_u, kept_t = slack[U(u)], slack[U(t)]
+    slack[U(u)], slack[U(t)] = 0.0, 0.0  # so that they get nothing
+    for q in range(n):
+        dropped[q] = 0.0
+    for x in range(1, m):
+        at = x * n
+        for q in range(n):
+            dropped[q] += drops[at + q]
+    falling = 0.0
+    for q in range(n):
+        offer = max(min(capacity[row + q] - given[q], slack[q]), 0.0)
+        drop = min(offer, dropped[q])
+        landed[q] = offer
+        dropped[q] = drop
+        falling += drop
+    slack[U(u)], slack[U(t)] = kept_u, kept_t
+    room = max(min(need[U(t)], kept_t), 0.0)
+    share = room / falling if falling > room else 1.0
+    own = 0.0
+    for q in range(n):
+        drop = dropped[q] * share
+        rest = min(landed[q] - drop, need[q])
+        dropped[q] = drop
+        landed[q] = rest
+        own += rest
+    total = share * falling + own
+    part = amount / total if total > amount else 1.0
+    falling *= share * part
+    top = (m - 1) * n
+    for q in range(n):
+        drop = dropped[q] * part
+        rest = landed[q] * part
+        dropped[q] = drop
+        need[q] -= rest
+        used[q] -= rest
+        rest += drop
+        used[top + q] += rest
+        slack[q] -= rest
+        given[q] += rest
+    for x in range(m - 1, 0, -1):
+        at = x * n
+        arrived = 0.0
+        for q in range(n):
+            drop = min(dropped[q], drops[at + q])
+            dropped[q] -= drop
+            drops[at + q] -= drop
+            used[at + q] -= drop
+            arrived += drop
+        used[U(at - n + t)] += arrived
+    need[U(t)] -= falling
+    used[U(t)] -= falling
+    slack[U(t)] -= falling
+    return total if total < amount else amount
+
+
+@vectorised
+def sweep_last_row(
+    amount: float, n: int, row: int, u: int, t: int, given: Any, capacity: Any, need: Any,
+    landed: Any,
+) -> float:  # fmt: skip
+    """The same for positions of level 1, which have nothing but their own edges."""
+    kept_u, kept_t = need[U(u)], need[U(t)]
+    need[U(u)], need[U(t)] = 0.0, 0.0
+    total = 0.0
+    for q in range(n):
+        rest = max(min(capacity[row + q] - given[q], need[q]), 0.0)
+        landed[q] = rest
+        total += rest
+    part = amount / total if total > amount else 1.0
+    for q in range(n):
+        rest = landed[q] * part
+        need[q] -= rest
+        given[q] += rest
+    need[U(u)], need[U(t)] = kept_u, kept_t
+    return total if total < amount else amount

@@ -1,6 +1,7 @@
 """The manifest: what a corpus was computed from. A run that differs from it is refused."""
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -82,6 +83,11 @@ def settle(
     now = replace(now, versions=before.versions if known == now.versions[-1] else now.versions)
     differences = list(compare(before, now, versions=not accept_versions))
     if differences and anew is not None:
+        warnings.warn(
+            f"{path.parent} was begun differently: {'; '.join(differences)}; it has no finished "
+            "shard, and is begun anew",
+            stacklevel=2,
+        )
         anew()
         write_manifest(path, replace(now, versions=now.versions[-1:]))
         return now

@@ -123,14 +123,14 @@ The first three columns add up to what a pair takes. Two others say what stands 
 - *All, pair known*: the same work when each pair is solved ten times in a row. The processor then
   foresees most branches; the rest of the time is what wrong guesses cost it.
 - *Writing it down*: only entering a flow that was found before, edge by edge, into a residual graph.
-  A maximum flow through real attention is made of crumbs, and so this is a floor for any solver that
-  produces such a flow: it cannot save more than the rest.
+  A maximum flow through real attention is made of crumbs, and this is what they take at least if they
+  are handled one by one.
 
 What lies between is choosing where crumbs go: some 20 nanoseconds for each of the pushes over
-hopping edges that the next column counts. Neither other machine code (vector instructions on or
-off, other orders of the same arithmetic) nor fewer, larger pushes made it measurably less. It has
-not been shown that flows of fewer edges do not exist. At 16 tokens the call itself weighs in: it
-takes {result["call_overhead"]:.0f} microseconds besides solving. At the middle layers most pairs need
+hopping edges that the next column counts. Whole rows at once, which the source and its own position
+give, are not among these. Whole columns, into the positions of layer 1 that still lack something,
+were tried as well and made it slower. At 16 tokens rows save nothing, and the call itself weighs in:
+it takes {result["call_overhead"]:.0f} microseconds besides solving. At the middle layers most pairs need
 a search, and that is what keeps jobs over all layers from gaining as much as the last layer alone.
 """
 

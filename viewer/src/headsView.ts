@@ -18,8 +18,13 @@ export function headsScene(reading: Reading, width: number): Scene {
       "The heads of each layer were merged when this was made, and not kept, so there are none to show. To keep them: explain(..., keep_heads=True), and for a file also to_html(..., keep_heads=True).",
     );
   }
-  if (state.head !== null) return enlarged(reading, width, Math.min(state.head, example.n_heads));
-  return multiples(reading, width);
+  const scene =
+    state.head === null
+      ? multiples(reading, width)
+      : enlarged(reading, width, Math.min(state.head, example.n_heads));
+  // Heads are large: with the next layers at hand, switching to one of them waits for nothing.
+  if (!scene.waiting) for (const step of [1, -1]) reading.numbers.expectHeads(reading.layer + step);
+  return scene;
 }
 
 /** A sentence in place of a drawing. */

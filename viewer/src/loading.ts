@@ -18,6 +18,7 @@ export class Loading {
   private readonly example: number;
   private readonly changed: () => void;
   private readonly known = new Map<string, Float32Array | null>(); // null: asked for
+  private readonly awaited = new Set<string>(); // expected chunks that were asked for meanwhile
   private readonly wanted = new Map<string, FlowQuestion>();
   private timer: ReturnType<typeof setTimeout> | undefined;
   private asking = false;
@@ -36,15 +37,31 @@ export class Loading {
   /** A chunk of `size` numbers; null until it is there. */
   chunk(key: string, size: number): Float32Array | null {
     const known = this.known.get(key);
+    if (known === null) this.awaited.add(key);
     if (known !== undefined) return known;
-    void this.ask(key, async () => {
-      const buffer = await this.source.load(key);
-      if (buffer.byteLength !== 2 * size) {
-        throw new Error(`it has ${buffer.byteLength} bytes where ${2 * size} were expected`);
-      }
-      return decodeFloat16(buffer);
-    });
+    void this.ask(key, () => this.load(key, size));
     return null;
+  }
+
+  /** Load a chunk that may be asked for soon. Nothing is drawn for it. */
+  expect(key: string, size: number): void {
+    if (this.known.has(key)) return;
+    this.known.set(key, null);
+    const done = (chunk: Float32Array | null): void => {
+      // What failed is forgotten: once it is really asked for, it is tried again, and said.
+      if (chunk) this.known.set(key, chunk);
+      else this.known.delete(key);
+      if (this.awaited.delete(key)) this.changed();
+    };
+    this.load(key, size).then(done, () => done(null));
+  }
+
+  private async load(key: string, size: number): Promise<Float32Array> {
+    const buffer = await this.source.load(key);
+    if (buffer.byteLength !== 2 * size) {
+      throw new Error(`it has ${buffer.byteLength} bytes where ${2 * size} were expected`);
+    }
+    return decodeFloat16(buffer);
   }
 
   /** The flow of a position from a live host, [n]; null until it is there. */

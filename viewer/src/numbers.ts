@@ -102,6 +102,13 @@ export class Numbers {
     return this.loading.chunk(headsKey(this.index, layer), this.example.n_heads * this.n * this.n);
   }
 
+  /** The heads of a layer may be asked for soon. */
+  expectHeads(layer: number): void {
+    const key = headsKey(this.index, layer);
+    const shape = this.example.chunks[key]?.shape;
+    if (shape) this.loading.expect(key, shape[0] * this.n * this.n);
+  }
+
   /** A of a layer: the residual connection mixed in. */
   augmented(layer: number): Float32Array | null {
     const known = this.mixed.get(layer);
@@ -110,7 +117,7 @@ export class Numbers {
     if (own in this.example.chunks) return this.loading.chunk(own, this.n * this.n);
     const attention = this.attention(layer);
     if (!attention) return null;
-    const mixed = augment(attention, this.n, this.residual(layer), this.carriedAt(layer));
+    const mixed = this.mix(attention, layer);
     this.mixed.set(layer, mixed);
     return mixed;
   }
@@ -133,7 +140,7 @@ export class Numbers {
     if (!heads) return null;
     const size = this.n * this.n;
     const one = heads.subarray((head - 1) * size, head * size);
-    return augment(one, this.n, this.residual(layer), this.carriedAt(layer));
+    return this.mix(one, layer);
   }
 
   /** The scores of one position for every token: [n]. */
@@ -141,7 +148,7 @@ export class Numbers {
     const key = `${method}/${layer}/${position}`;
     const known = this.rows.get(key);
     if (known) return known;
-    const row = this.findRow(method, layer, position, key);
+    const row = this.findRow(method, layer, position);
     if (row) this.rows.set(key, row);
     return row;
   }
@@ -208,12 +215,7 @@ export class Numbers {
     });
   }
 
-  private findRow(
-    method: Method,
-    layer: number,
-    position: number,
-    key: string,
-  ): Float32Array | null {
+  private findRow(method: Method, layer: number, position: number): Float32Array | null {
     const { n } = this;
     if (method === "raw") {
       return this.attention(layer)?.slice(position * n, (position + 1) * n) ?? null;
@@ -222,11 +224,12 @@ export class Numbers {
       const layers = this.augmentedUpTo(layer);
       return layers && Float32Array.from(descend(layers, n, layer, oneHot(n, position))[0]);
     }
-    return this.flowRow(layer, position, key);
+    return this.flowRow(layer, position);
   }
 
   /** Flow from the host's chunk, else from the host, else worked out here. */
-  private flowRow(layer: number, position: number, key: string): Float32Array | null {
+  private flowRow(layer: number, position: number): Float32Array | null {
+    const key = `flow/${layer}/${position}`; // as in `row`
     const { n, example } = this;
     const chunk = flowKey(this.index, layer);
     const kept = example.flow_rows ? example.flow_rows.indexOf(position) : position;
@@ -286,11 +289,10 @@ export class Numbers {
     return this.capacities.slice(0, layer);
   }
 
-  private residual(layer: number): number {
-    return this.example.residual_weights[layer - 1] ?? 0.5;
-  }
-
-  private carriedAt(layer: number): number[] {
-    return this.example.carried.filter(([l]) => l === layer).map(([, position]) => position);
+  /** Attention of a layer with the residual connection mixed in. */
+  private mix(attention: Float32Array, layer: number): Float32Array {
+    const { residual_weights, carried } = this.example;
+    const here = carried.filter(([l]) => l === layer).map(([, position]) => position);
+    return augment(attention, this.n, residual_weights[layer - 1] ?? 0.5, here);
   }
 }

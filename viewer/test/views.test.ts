@@ -8,11 +8,15 @@ import { flowScene } from "../src/flowView.ts";
 import { headColumns } from "../src/headMaps.ts";
 import { headsScene } from "../src/headsView.ts";
 import { mapScene } from "../src/mapView.ts";
+import { Numbers } from "../src/numbers.ts";
 import { areDimmed, hintOf, meaningOf, spoken } from "../src/phrases.ts";
+import { read } from "../src/reading.ts";
 import type { Scene } from "../src/scene.ts";
-import type { State } from "../src/state.ts";
+import { changeState, initialState, type State } from "../src/state.ts";
 import { SvgPainter } from "../src/svgPainter.ts";
-import { settle } from "./reading.ts";
+import { LIGHT } from "../src/theme.ts";
+import { makeExample, makeHeader, makeSource } from "./example.ts";
+import { CHUNKS, settle } from "./reading.ts";
 
 const svgOf = (scene: Scene): string => {
   const painter = new SvgPainter();
@@ -162,6 +166,47 @@ test("the flow of words is said to be a sum, where there are words of several to
   assert.doesNotMatch(await meaning({ method: "flow" }), sum);
   assert.doesNotMatch(await meaning({ method: "rollout", words: true }), sum);
   assert.doesNotMatch(await meaning({ method: "flow", words: true, normalise: "rows" }), sum);
+});
+
+test("the heads of the layers beside are loaded before they are asked for", async () => {
+  const keys = ["0/attention/1", "0/attention/2", "0/heads/1", "0/heads/2"];
+  const chunks = Object.fromEntries(
+    keys.map((key) => [key, { shape: [key.includes("heads") ? 2 : 1, 3, 3], dtype: "float16" }]),
+  );
+  const header = makeHeader(makeExample({ n_heads: 2, chunks }));
+  const source = makeSource(header, CHUNKS);
+  const state = changeState(header, initialState(header), { view: "heads", layer: 2 });
+  const later = (): Promise<void> => new Promise((done) => setTimeout(done, 5));
+  let drawn = 0;
+  const numbers = new Numbers(header.examples[0], 0, source, () => drawn++);
+  const draw = (layer: number): boolean =>
+    headsScene(read(numbers, { ...state, layer }, LIGHT), 600).waiting ?? false;
+  assert.equal(draw(2), true);
+  await later();
+  assert.ok(!source.asked.includes("0/heads/1"), "what is on screen comes first");
+  assert.equal(draw(2), false);
+  const before = drawn;
+  await later();
+  assert.ok(source.asked.includes("0/heads/1"));
+  assert.equal(drawn, before, "nothing new is on screen");
+  assert.equal(draw(1), false);
+  assert.equal(source.asked.filter((key) => key === "0/heads/1").length, 1);
+});
+
+test("heads that could not be loaded beforehand are asked for again, and then said", async () => {
+  const chunks = { "0/heads/1": { shape: [2, 3, 3], dtype: "float16" } };
+  const header = makeHeader(makeExample({ n_heads: 2, chunks }));
+  const source = makeSource(header, {}); // which has nothing
+  const numbers = new Numbers(header.examples[0], 0, source, () => {});
+  const later = (): Promise<void> => new Promise((done) => setTimeout(done, 5));
+  numbers.expectHeads(1);
+  numbers.expectHeads(3); // there is no such layer
+  await later();
+  assert.equal(numbers.error, null);
+  assert.equal(numbers.heads(1), null);
+  await later();
+  assert.match(numbers.error ?? "", /The heads of layer 1 could not be loaded/);
+  assert.deepEqual(source.asked, ["0/heads/1", "0/heads/1"]);
 });
 
 test("hiding special tokens is offered where they take the colours", async () => {

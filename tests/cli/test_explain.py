@@ -202,6 +202,12 @@ def test_long_strange_and_backward_tokens_stay_in_their_cells():
     assert cell_len(header.rstrip()) <= cell_len(row.rstrip())
 
 
+def test_negative_scores_stay_under_their_tokens():
+    header, row = strip_of(("a", "b", "c"), [[0.5, -0.25, 0.0]]).splitlines()[3:5]
+    assert header.rstrip() == "         a     b     c"
+    assert row.rstrip() == "layer 1  0.50  -0.25 0.00"
+
+
 def test_a_name_that_is_mistyped_is_said_once(monkeypatch):
     from transformers import PretrainedConfig
 

@@ -188,6 +188,12 @@ def test_for_real(path):
     assert "Traceback" not in wrong.stderr
 
 
+def test_what_a_terminal_cannot_show_is_written_by_its_number(path):
+    shown = run_for_real("trace", path, "--tokens", "café,b", PYTHONIOENCODING="ascii")
+    assert shown.returncode == 0
+    assert "caf\\xe9" in shown.stdout
+
+
 def test_no_color_is_respected(path):
     coloured = run_for_real("trace", path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="")
     assert "48;5;" in coloured.stdout

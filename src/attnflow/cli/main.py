@@ -4,6 +4,8 @@ Each command is a module of its own, which imports heavy modules only when it ru
 `attnflow --help` answers at once.
 """
 
+import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -44,7 +46,10 @@ for command in (corpus, data, explain, image, reproduce, serve, trace, train):
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line. What the terminal cannot show is written by its number."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="attnflow")
 
 

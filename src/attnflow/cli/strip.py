@@ -18,7 +18,7 @@ from attnflow.attribution import Attribution
 from attnflow.cli.render import heat_cell, show_token, to_csv, to_json
 from attnflow.explanation import Explanation
 
-CELL = 4  # "0.12"
+CELL = 4  # "0.12"; one more where there are negative scores
 WIDEST = 14  # longer tokens are cut
 LABEL = 8  # "layer 12"
 SETTINGS = ("heads", "residual_weight", "edges", "normalise")
@@ -61,13 +61,14 @@ def print_strip(attribution: Attribution, top: int, console: Console) -> None:
     scores = attribution.to_numpy()[:, 0, :]  # [layers, tokens]
     highest = float(scores.max(initial=0.0)) or 1.0
     labels = [show_token(attribution.tokens[i]) for i in attribution.columns]
-    for block in split_blocks(labels, console.width - LABEL):
+    widths = [_width(label, CELL + int(scores.min(initial=0.0) < 0)) for label in labels]
+    for block in split_blocks(widths, console.width - LABEL):
         header = Text(" " * LABEL)
         for i in block:
-            header.append(" " + _fit(labels[i]))
+            header.append(" " + _fit(labels[i], widths[i]))
         console.print(header, no_wrap=True, overflow="ignore", crop=False)
         for layer, row in zip(attribution.layers, scores, strict=True):
-            line = _line(f"layer {layer}".ljust(LABEL), row, block, labels, highest)
+            line = _line(f"layer {layer}".ljust(LABEL), row, block, widths, highest)
             console.print(line, no_wrap=True, overflow="ignore", crop=False)
     position = attribution.positions[0]
     best = attribution.top(top, position=position)
@@ -79,45 +80,44 @@ def _line(
     label: str,
     row: NDArray[np.floating],
     block: Sequence[int],
-    labels: Sequence[str],
+    widths: Sequence[int],
     highest: float,
 ) -> Text:
     line = Text(label)
     for i in block:
         shade = heat_cell(float(row[i]), highest).style
         line.append(" ")
-        line.append(f"{row[i]:.2f}".ljust(_width(labels[i])), style=shade)
+        line.append(f"{row[i]:.2f}".ljust(widths[i]), style=shade)
     return line
 
 
-def split_blocks(labels: Sequence[str], room: int) -> Iterator[list[int]]:
-    """Indices of tokens, in blocks that fit the room; at least one in each.
+def split_blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
+    """Indices of columns, in blocks that fit the room; at least one in each.
 
-    >>> list(split_blocks(["the", "key", "to"], 10))
+    >>> list(split_blocks([4, 4, 4], 10))
     [[0, 1], [2]]
     """
     block: list[int] = []
     used = 0
-    for i, label in enumerate(labels):
-        needed = _width(label) + 1
-        if block and used + needed > room:
+    for i, width in enumerate(widths):
+        if block and used + width + 1 > room:
             yield block
             block, used = [], 0
         block.append(i)
-        used += needed
+        used += width + 1
     if block:
         yield block
 
 
-def _width(label: str) -> int:
-    return min(max(cell_len(label), CELL), WIDEST)
+def _width(label: str, least: int) -> int:
+    return min(max(cell_len(label), least), WIDEST)
 
 
-def _fit(label: str) -> str:
+def _fit(label: str, width: int) -> str:
     """A token in its cell, cut if it is too long; one to be read from the right kept to itself."""
     if cell_len(label) > WIDEST:
         label = set_cell_size(label, WIDEST - 1) + "\u2026"
-    text = set_cell_size(label, _width(label))
+    text = set_cell_size(label, width)
     backwards = any(bidirectional(c) in ("R", "AL") for c in label)
     return text + LEFT_TO_RIGHT if backwards else text
 

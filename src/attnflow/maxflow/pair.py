@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from attnflow.maxflow.compiling import kernel
+from attnflow.maxflow.compiling import inlined, kernel
 from attnflow.maxflow.cuts import guessed_cut
 from attnflow.maxflow.greedy import STUCK, greedy_flow
 from attnflow.maxflow.network import CERTIFIED, NOTHING, network_of, span, workspace_of
@@ -37,7 +37,7 @@ CLOSED_FORM, END_CUT, GUESSED_CUT, SEARCHED_CUT, AUGMENTED = 0, 1, 2, 3, 4
 WITHIN_TOLERANCE, SETTLED_BELOW, SOLVED_AGAIN, UNPROVED = 5, 6, 7, 8
 
 
-@kernel
+@inlined
 def solve_pair(
     level: int, s: int, t: int, tolerance: float, net: Any, ws: Any
 ) -> tuple[float, float, int]:

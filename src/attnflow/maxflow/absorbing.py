@@ -92,16 +92,21 @@ def drop_into_chain(amount: float, level: int, u: int, t: int, net: Any, ws: Any
 
 
 @inlined
+def land(amount: float, level: int, u: int, net: Any, ws: Any) -> float:
+    """Deliver down u's chain and over its own edge into the sink; returns how much."""
+    give = through_chain(min(amount, ws.need[U(u)]), u, 1, level - 1, net, ws)
+    if give <= 0:
+        return 0.0
+    ws.need[U(u)] -= give
+    use_chain(give, u, 1, level - 1, net, ws)
+    return give
+
+
+@inlined
 def absorb(amount: float, level: int, u: int, t: int, net: Any, ws: Any) -> float:
     """Deliver without hopping: drops into the sink's chain, then u's own edge into the sink.
 
     Returns what could not be delivered.
     """
     amount = drop_into_chain(amount, level, u, t, net, ws)
-    give = min(amount, ws.need[U(u)])
-    give = through_chain(give, u, 1, level - 1, net, ws)
-    if give > 0:
-        ws.need[U(u)] -= give
-        use_chain(give, u, 1, level - 1, net, ws)
-        amount -= give
-    return amount
+    return amount - land(amount, level, u, net, ws)

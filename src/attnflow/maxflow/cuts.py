@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from attnflow.maxflow.bits import ONE, add, first_member, holds
-from attnflow.maxflow.compiling import kernel
+from attnflow.maxflow.compiling import inlined, kernel
 from attnflow.maxflow.network import NOTHING, span
 
 U = np.uint64
@@ -51,7 +51,7 @@ def guessed_cut(level: int, s: int, t: int, value: float, net: Any, ws: Any) -> 
     return cut + last_levels(s, t, net, ws)
 
 
-@kernel
+@inlined
 def keep_reachable(m: int, s: int, t: int, net: Any, ws: Any) -> bool:
     """Of the given-up positions of level m, put those on the source's side that belong there.
 
@@ -86,7 +86,7 @@ def keep_reachable(m: int, s: int, t: int, net: Any, ws: Any) -> bool:
     return True
 
 
-@kernel
+@inlined
 def capacity_across(row: int, below: int, s: int, t: int, net: Any, ws: Any) -> float:
     """What one position can send to the sink's side of the level below."""
     first, end = span(s, t, net)
@@ -97,7 +97,7 @@ def capacity_across(row: int, below: int, s: int, t: int, net: Any, ws: Any) -> 
     return total
 
 
-@kernel
+@inlined
 def last_levels(s: int, t: int, net: Any, ws: Any) -> float:
     """The cheapest cut below level 2: each level-1 position goes to the side that costs less."""
     n = net.n

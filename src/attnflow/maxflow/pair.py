@@ -80,7 +80,7 @@ def solve_pair(
     return cut, cut, (AUGMENTED if rounds else SEARCHED_CUT)
 
 
-@kernel
+@inlined
 def end_capacity(level: int, s: int, t: int, net: Any) -> float:
     """The smaller of what can leave the source towards the sink, and enter the sink from it."""
     n = net.n

@@ -23,7 +23,7 @@ from attnflow.maxflow.network import span
 U = np.uint64
 
 
-@kernel
+@inlined
 def search(
     level: int, s: int, t: int, nothing: Any, capacity: Any, residual: Any, net: Any, ws: Any
 ) -> bool:
@@ -137,7 +137,7 @@ def lengthen(k: int, node: int, level: int, edge: int, position: int, ws: Any) -
     return True
 
 
-@kernel
+@inlined
 def block(
     level: int, s: int, t: int, nothing: Any, capacity: Any, residual: Any, net: Any, ws: Any
 ) -> Any:
@@ -171,7 +171,7 @@ def block(
     return added
 
 
-@kernel
+@inlined
 def push_path(length: int, give: Any, capacity: Any, residual: Any, net: Any, ws: Any) -> Any:
     """Send up to `give` along the path; returns the amount and the last node still of use.
 
@@ -240,7 +240,7 @@ def cut_capacity(level: int, s: int, t: int, capacity: Any, net: Any, ws: Any) -
     return cut
 
 
-@kernel
+@inlined
 def clear_inflow(level: int, net: Any, ws: Any) -> None:
     """Forget where flow came from, for the levels below `level`."""
     for e in range(level * net.n * net.n_words):
@@ -284,7 +284,7 @@ def take(edge: int, into: int, u: int, amount: float, net: Any, ws: Any) -> None
         remember(edge, ws)
 
 
-@kernel
+@inlined
 def put_back(net: Any, ws: Any) -> None:
     """Make the residual graph equal to the capacities again."""
     count = ws.touched[0]

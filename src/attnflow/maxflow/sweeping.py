@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from attnflow.maxflow.absorbing import absorb, through_chain, use_chain
+from attnflow.maxflow.absorbing import land, through_chain, use_chain
 from attnflow.maxflow.compiling import inlined, vectorised
 from attnflow.maxflow.network import NOTHING
 
@@ -29,8 +29,8 @@ def sweep_source(level: int, s: int, t: int, net: Any, ws: Any) -> Any:
     """
     row = ((level - 1) * net.n + s) * net.n
     total = sweep(np.inf, row, level - 1, t, t, ws.sent, net, ws)
-    offer = net.capacity[U(row + t)] - ws.sent[U(t)]  # the sink's own position gets no drops
-    gave = offer - absorb(offer, level - 1, t, t, net, ws)
+    offer = net.capacity[U(row + t)] - ws.sent[U(t)]
+    gave = land(offer, level - 1, t, net, ws)  # the sink's own position has no drops
     ws.sent[U(t)] += gave
     return total + gave
 

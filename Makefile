@@ -42,9 +42,10 @@ paper: .venv/.dev ## write docs/paper.md from the results in docs/results
 viewer: .venv/.dev ## build the viewer's module from viewer/src
 	$(BIN)/python tools/check_viewer.py --write
 
-bench: .venv/.dev ## time flow against other solvers, and whole data sets against the bare model
+bench: .venv/.dev ## time flow against other solvers, data sets against the bare model, the viewer
 	$(BIN)/python -m benchmarks.flow
 	$(BIN)/python -m benchmarks.corpus
+	$(BIN)/python -m benchmarks.viewer
 
 docs: .venv/.dev ## build the documentation into build/docs
 	$(BIN)/sphinx-build -W -b html docs build/docs

@@ -88,9 +88,10 @@ def sweep_row(
     """
     kept_u, kept_t = slack[U(u)], slack[U(t)]
     slack[U(u)], slack[U(t)] = 0.0, 0.0  # so that they get nothing
+    room = max(min(need[U(t)], kept_t), 0.0)
     for q in range(n):
         dropped[q] = 0.0
-    for x in range(1, m):
+    for x in range(1, m if room > 0 else 1):
         at = x * n
         for q in range(n):
             dropped[q] += drops[at + q]
@@ -102,7 +103,6 @@ def sweep_row(
         dropped[q] = drop
         falling += drop
     slack[U(u)], slack[U(t)] = kept_u, kept_t
-    room = max(min(need[U(t)], kept_t), 0.0)
     share = room / falling if falling > room else 1.0
     own = 0.0
     for q in range(n):
@@ -125,7 +125,10 @@ def sweep_row(
         used[top + q] += rest
         slack[q] -= rest
         given[q] += rest
+    missing = falling
     for x in range(m - 1, 0, -1):
+        if missing <= NOTHING:
+            break
         at = x * n
         arrived = 0.0
         for q in range(n):
@@ -135,6 +138,7 @@ def sweep_row(
             used[at + q] -= drop
             arrived += drop
         used[U(at - n + t)] += arrived
+        missing -= arrived
     need[U(t)] -= falling
     used[U(t)] -= falling
     slack[U(t)] -= falling

@@ -84,19 +84,25 @@ def profile(capacities: NDArray[np.float64], level: int) -> dict[str, float]:
     }
 
 
-def overhead() -> float:
-    """Microseconds that a call takes besides solving, for 16 tokens."""
+def small_jobs() -> dict[str, Any]:
+    """Microseconds for 16 tokens: what a call takes besides solving, and all pairs of each layer."""
     capacities = graphs.real_attention(16)
-    times = []
-    for _ in range(200):
-        start = time.perf_counter()
-        max_flows(capacities, layers=[1], sources=[0], threads=1)  # one layer: nothing to solve
-        times.append(time.perf_counter() - start)
-    return float(statistics.median(times) * 1e6)
+
+    def typical(**chosen: Any) -> float:
+        times = []
+        for _ in range(200):
+            start = time.perf_counter()
+            max_flows(capacities, threads=1, **chosen)
+            times.append(time.perf_counter() - start)
+        return float(statistics.median(times) * 1e6)
+
+    call = typical(layers=[1], sources=[0])  # one layer: nothing to solve
+    by_layer = [typical(layers=[layer]) for layer in range(1, len(capacities) + 1)]
+    return {"call_overhead": call, "all_pairs_by_layer": by_layer}
 
 
 def main() -> None:
-    result: dict[str, Any] = {"call_overhead": overhead(), "rows": []}
+    result: dict[str, Any] = {**small_jobs(), "rows": []}
     print(f"a call for 16 tokens takes {result['call_overhead']:.0f} us besides solving")
     print("tokens layer   greedy  guessing  searching     again   writing us a pair")
     for n in (16, 64, 150):

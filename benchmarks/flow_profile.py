@@ -85,7 +85,7 @@ def profile(capacities: NDArray[np.float64], level: int) -> dict[str, float]:
 
 
 def small_jobs() -> dict[str, Any]:
-    """Microseconds for 16 tokens: what a call takes besides solving, and all pairs of each layer."""
+    """Microseconds for 16 tokens: a call besides solving, and all pairs of each layer."""
     capacities = graphs.real_attention(16)
 
     def typical(**chosen: Any) -> float:

@@ -79,4 +79,5 @@ class Notebook(Watched):
 
 def _traits(widget):
     chunks = {key: base64.b64encode(value).decode() for key, value in widget.chunks.items()}
-    return {"header": widget.header, "state": widget.state, "chunks": chunks}
+    kept = {name: getattr(widget, name) for name in ("header", "state", "picture")}
+    return {**kept, "chunks": chunks}

@@ -82,6 +82,36 @@ def test_long_tokens_stay_in_their_boxes_in_a_picture(opened):
     assert all(text.endswith("…") and len(text) < 60 for text in texts)
 
 
+# The first texts that overlap on a line, and those that a picture cuts off.
+COLLISIONS = """(svg) => {
+  const holder = document.body.appendChild(document.createElement("div"));
+  holder.innerHTML = svg;
+  const edge = holder.firstElementChild.getBoundingClientRect().right;
+  const titles = [...holder.querySelectorAll("text")].filter(
+    (one) => /^(Raw attention|Rollout|Flow|0 to .*)$/.test(one.textContent));
+  const boxes = titles.map((one) => [one.textContent, one.getBoundingClientRect()]);
+  holder.remove();
+  const found = boxes.filter(([, box]) => box.right > edge).map(([text]) => text);
+  for (const [i, [text, box]] of boxes.entries())
+    for (const [other, beside] of boxes.slice(i + 1))
+      if (box.top < beside.bottom && beside.top < box.bottom
+          && box.left < beside.right + 3 && beside.left < box.right + 3)
+        found.push(`${text} and ${other}`);
+  return [boxes.length, found];
+}"""
+
+
+@pytest.mark.parametrize("n", [2, 7])
+def test_titles_of_maps_do_not_run_into_their_scales(opened, n):
+    page = opened(made_up(6, n)).page
+    page.get_by_test_id("view-map").click()
+    for width in (340, 600, 900, 940, 1200):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(200)
+        svg = ElementTree.tostring(export_svg(page), encoding="unicode")
+        assert page.evaluate(COLLISIONS, svg.replace("ns0:", "").replace(":ns0", "")) == [6, []]
+
+
 def test_hostile_tokens_are_text_in_a_picture(opened):
     page = opened(hostile()).page
     for view in ("text", "flow", "map", "heads"):

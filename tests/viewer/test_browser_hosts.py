@@ -225,6 +225,63 @@ def test_a_silent_kernel_is_said(browser, monkeypatch):
     notebook.close()
 
 
+def test_the_picture_is_hidden_while_its_widget_is_there(browser):
+    one, other = show(classified()), show(made_up(3, 5))
+    notebook = Notebook(browser, one)
+    page = notebook.page
+    page.get_by_test_id("token").first.wait_for()
+    for widget in (one, other):  # also where the picture comes later than the widget
+        page.evaluate(
+            """(name) => {
+              const output = document.createElement("div");
+              output.className = "jp-OutputArea-child";
+              output.innerHTML = `<i>prompt</i><div class="${name}">picture</div>`;
+              document.body.append(output);
+            }""",
+            widget.picture,
+        )
+    outputs = page.locator(".jp-OutputArea-child")
+    assert [outputs.nth(i).is_visible() for i in range(2)] == [False, True]
+    page.locator("main > section").evaluate("(e) => e.remove()")
+    assert [outputs.nth(i).is_visible() for i in range(2)] == [True, True]
+    notebook.close()
+
+
+# As JupyterLab does it: keys that nobody took mean something to the notebook.
+HOST_KEYS = """
+window.heard = [];
+document.addEventListener("keydown", (event) => {
+  window.heard.push(event.key);
+  if (event.key.startsWith("Arrow")) event.preventDefault();
+});
+"""
+
+
+def test_keys_in_a_widget_are_not_those_of_the_notebook(browser):
+    notebook = Notebook(browser, show(classified()))
+    page = notebook.page
+    page.evaluate(HOST_KEYS)
+    layer = page.get_by_test_id("layer")
+    layer.focus()
+    notebook.press("ArrowLeft")
+    notebook.wait_for(lambda: _equal(layer.input_value(), "1"))
+    notebook.press("d", "d", "0", "0", "a", "x", "Enter")  # JupyterLab: delete, restart, ...
+    page.get_by_test_id("search").focus()
+    notebook.press("b", "Backspace")
+    page.get_by_test_id("view-map").focus()
+    notebook.press("?", "d", "Escape")  # help, and out of it
+    assert page.evaluate("heard") == ["Escape"]
+    # Those of the notebook that mean nothing to the viewer still reach it.
+    notebook.press("Control+s", "Shift+Enter", "Escape", "Tab")
+    assert [key for key in page.evaluate("heard")[1:] if key not in ("Control", "Shift")] == [
+        "s",
+        "Enter",
+        "Escape",
+        "Tab",
+    ]
+    notebook.close()
+
+
 @pytest.mark.parametrize(
     ("element", "attribute", "dark", "light"),
     [

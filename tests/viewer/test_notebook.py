@@ -95,6 +95,39 @@ def test_a_picture_is_beside_the_widget():
     assert data["text/plain"].splitlines()[0] == repr(classified())
 
 
+def displayed(widget, monkeypatch):
+    """What IPython is given to show, output by output."""
+    outputs: list[dict[str, object]] = []
+
+    def record(data, *, raw):
+        assert raw
+        outputs.append(data)
+
+    monkeypatch.setattr("IPython.display.display", record)
+    widget._ipython_display_()
+    return outputs
+
+
+def test_notebooks_keep_the_picture_in_an_output_of_its_own(monkeypatch):
+    # JupyterLab shows an error in place of a widget that it does not know any more, and never what
+    # is beside it; exported with its widgets and offline there would be nothing at all.
+    widget, other = show(classified(), made_up(1, 3)), show(classified())
+    live, picture = displayed(widget, monkeypatch)
+    assert set(live) == {"application/vnd.jupyter.widget-view+json", "text/plain"}
+    assert set(picture) == {"text/html"}
+    [box] = ElementTree.fromstring(f"<main>{picture['text/html']}</main>")
+    assert box.attrib == {"class": widget.picture}
+    assert len(box.findall("div/img")) == 2
+    assert widget.picture != other.picture
+
+
+def test_without_a_front_end_for_widgets_the_picture_is_shown(monkeypatch):
+    widget = show(classified())
+    monkeypatch.setattr("anywidget.AnyWidget._repr_mimebundle_", lambda *_, **__: None)
+    [picture] = displayed(widget, monkeypatch)
+    assert set(picture) == {"text/html"}
+
+
 def test_hostile_tokens_are_text_in_both():
     widget = show(hostile())
     assert widget.header.isascii()

@@ -60,9 +60,22 @@ function sourceOf(model: Model, header: Header): { source: Source; stop(): void 
   return { source, stop: () => model.off("msg:custom", receive as never) };
 }
 
+/**
+ * Keep keys from the notebook around us while the viewer has the focus: there, single letters
+ * delete cells and arrows leave them, which would also take the arrows from our own sliders.
+ * Those with Ctrl and the like, and those that leave the viewer, are still the notebook's.
+ */
+function keepKey(event: KeyboardEvent): void {
+  const leaving = event.key === "Escape" || event.key === "Tab";
+  const running = event.key === "Enter" && event.shiftKey;
+  const modified = event.ctrlKey || event.metaKey || event.altKey;
+  if (!leaving && !running && !modified) event.stopPropagation();
+}
+
 export function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const place = make("div");
   el.append(place);
+  place.addEventListener("keydown", keepKey);
   let stop = (): void => {};
   let viewer: Viewer | null = null;
   const start = (): void => {

@@ -2,7 +2,7 @@
 
 import { labelStyle, makeAxis, paintLabel, thinLabels, type Axis } from "./axis.ts";
 import { METHODS, type Method } from "./format.ts";
-import type { Painter } from "./painter.ts";
+import { measure, type Painter } from "./painter.ts";
 import { METHOD_NAMES, quoted } from "./phrases.ts";
 import { cellsOf } from "./pooling.ts";
 import { byWorth, keep, largest, scoresAt, type Reading, type Row } from "./reading.ts";
@@ -17,6 +17,8 @@ interface HeatMap {
   rows: Row[]; // layer 1 first
   kept: boolean[][]; // which cells are among the top k
   most: number; // the darkest value
+  scale: string; // from nothing to that
+  scaleEnd: number; // where it ends: the end of the map, or further right if its title is longer
   labelled: boolean; // whether tokens are written below
 }
 
@@ -31,6 +33,10 @@ interface Layout {
 const TITLE = 30;
 const LEFT = 30;
 const GAP = 36;
+const TITLED = 176; // room for any title with its scale
+const TITLE_SIZE = 14;
+const TITLE_WEIGHT = 650;
+const SCALE_SIZE = 11;
 
 /** The rows of one method for all layers. */
 export function mapRows(reading: Reading, method: Method): Row[] {
@@ -50,7 +56,7 @@ export function mapLargest(reading: Reading): number {
 function lay(reading: Reading, width: number): Layout {
   const { labels, columns, rightToLeft, example, state } = reading;
   const third = (width - 3 - 2 * GAP) / 3 - LEFT;
-  const beside = third / columns.length >= 14;
+  const beside = third / columns.length >= 14 && third >= TITLED;
   const room = beside ? third : width - LEFT - 3;
   const limits = { least: 13, most: beside ? 44 : 56, fit: state.fit };
   const cell = Math.max(13, Math.min(26, Math.round(240 / example.n_layers)));
@@ -70,14 +76,20 @@ function makeMaps(reading: Reading, layout: Layout, shared: number): HeatMap[] {
   return METHODS.map((method, i) => {
     const rows = mapRows(reading, method);
     const own = Math.max(...rows.map((row) => largest(row, columns)));
+    const most = state.scale === "shared" ? shared : own;
+    const scale = most > 0 ? `0 to ${digits(most)}` : "";
+    const axis = layout.axes[i];
+    const title = measure(METHOD_NAMES[method], TITLE_SIZE, TITLE_WEIGHT);
     const only = { threshold: 0, topK: state.topK };
     return {
       method,
-      axis: layout.axes[i],
+      axis,
       top: layout.tops[i],
       rows,
       kept: rows.map((row) => keep(row, columns, labels.length, only)),
-      most: state.scale === "shared" ? shared : own,
+      most,
+      scale,
+      scaleEnd: axis.left + Math.max(axis.width, title + 10 + measure(scale, SCALE_SIZE)),
       labelled: layout.beside || i === METHODS.length - 1,
     };
   });
@@ -88,7 +100,7 @@ export function mapScene(reading: Reading, width: number, shared: number): Scene
   const maps = makeMaps(reading, layout, shared);
   const { axes, body, cell } = layout;
   return {
-    width: Math.max(...axes.map((axis) => axis.left + axis.width)) + 2,
+    width: Math.max(...maps.map((map) => map.scaleEnd)) + 2,
     height: Math.max(...layout.tops) + body + axes[0].labelHeight,
     focus: reading.columns.includes(reading.item) ? axes[0].x(reading.item) : null,
     paint: (painter) => {
@@ -116,12 +128,12 @@ function paintCells(painter: Painter, reading: Reading, map: HeatMap, { body }: 
   const current = map.method === state.method;
   const layers = example.n_layers;
   painter.text(METHOD_NAMES[map.method], axis.left, top - 11, {
-    size: 14,
-    weight: 650,
+    size: TITLE_SIZE,
+    weight: TITLE_WEIGHT,
     fill: current ? theme.accent : theme.ink,
   });
-  painter.text(most > 0 ? `0 to ${digits(most)}` : "", axis.left + axis.width, top - 11, {
-    size: 11,
+  painter.text(map.scale, map.scaleEnd, top - 11, {
+    size: SCALE_SIZE,
     align: "right",
     fill: theme.quiet,
   });

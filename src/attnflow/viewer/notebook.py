@@ -1,6 +1,6 @@
 """The viewer in notebooks: a widget that sends arrays when they are looked at.
 
-Made with anywidget, so that it runs in JupyterLab, VS Code, Colab and marimo. Arrays that are not
+Made with anywidget, which runs in JupyterLab, VS Code, Colab and marimo. Arrays that are not
 large go along from the start, so that a notebook saved with its widgets works without a kernel.
 """
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
+from uuid import uuid4
 
 from attnflow.errors import AttnflowError, InputError, MissingDependencyError
 from attnflow.explanation import Explanation
@@ -29,7 +30,10 @@ def show(*explanations: Explanation, title: str | None = None) -> Any:
     """
     payload = make_payload(explanations, title=title)
     return _widget_class()(
-        header=payload.header_json(), chunks=_small_chunks(payload), payload=payload
+        header=payload.header_json(),
+        chunks=_small_chunks(payload),
+        picture=f"attnflow-picture-{uuid4().hex}",
+        payload=payload,
     )
 
 
@@ -106,6 +110,7 @@ def _widget_class() -> Any:
         header = traitlets.Unicode("{}").tag(sync=True)
         state = traitlets.Dict().tag(sync=True)
         chunks = traitlets.Dict().tag(sync=True)
+        picture = traitlets.Unicode("").tag(sync=True)  # the class of its picture in the page
 
         def __init__(self, *, payload: Payload, **traits: Any) -> None:
             super().__init__(**traits)
@@ -118,13 +123,34 @@ def _widget_class() -> Any:
 
         def _repr_mimebundle_(self, **options: Any) -> Any:
             """The widget, and beside it a picture for where no widget can be shown."""
+            live = self._live(**options)
+            if live is None:
+                return None
+            data, metadata = live
+            return {**data, "text/html": self._pictures()}, metadata
+
+        def _ipython_display_(self) -> None:
+            """The widget, and the picture as an output of its own, which the widget hides.
+
+            In one output JupyterLab would show an error and no picture once the widget is gone.
+            """
+            display = import_module("IPython.display").display
+            live = self._live()
+            if live is not None:
+                display(live[0], raw=True)
+            box = f'<div class="{self.picture}">{self._pictures()}</div>'
+            display({"text/html": box}, raw=True)
+
+        def _live(self, **options: Any) -> Any:
+            """The widget alone, as data and metadata; None where anywidget has nothing to show."""
             bundle = super()._repr_mimebundle_(**options)
             if bundle is None:
                 return None
             data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-            examples = self._payload.examples
-            pictures = "".join(f"<div>{embed_picture(one)}</div>" for one in examples)
-            text = "\n".join(map(repr, examples))
-            return {**data, "text/html": pictures, "text/plain": text}, metadata
+            text = "\n".join(map(repr, self._payload.examples))
+            return {**data, "text/plain": text}, metadata
+
+        def _pictures(self) -> str:
+            return "".join(f"<div>{embed_picture(one)}</div>" for one in self._payload.examples)
 
     return AttnflowWidget

@@ -1,6 +1,6 @@
 // Around the viewer's entry point for notebooks: arrays that came along with the widget are taken
-// from it, so that a notebook saved with its widgets works without a kernel, and a kernel that does
-// not answer is said to be silent.
+// from it, so that a notebook saved with its widgets works without a kernel, a kernel that does not
+// answer is said to be silent, and the picture below is hidden for as long as the widget is there.
 const PATIENCE = 20_000; // milliseconds
 
 function answering(model) {
@@ -44,6 +44,21 @@ function answering(model) {
   };
 }
 
+function hiding(name) {
+  const picture = `.${CSS.escape(name)}`;
+  const style = document.createElement("style");
+  // The second: what JupyterLab wraps around it, which would leave a gap.
+  style.textContent = [picture, `.jp-OutputArea-child:has(${picture})`]
+    .map((one) => `${one} { display: none !important; }`)
+    .join("\n");
+  return style;
+}
+
 export default {
-  render: ({ model, el }) => DEFAULT.render({ model: answering(model), el }),
+  render({ model, el }) {
+    const stop = DEFAULT.render({ model: answering(model), el });
+    const picture = model.get("picture");
+    if (picture) el.append(hiding(picture));
+    return stop;
+  },
 };

@@ -137,8 +137,8 @@ keeps jobs over all layers from gaining as much as the last layer alone.
 At 16 tokens rows save nothing, since there is little to hand out. All 256 pairs of one layer take, from
 layer 1 to layer {len(layers)}, {", ".join(f"{layer:.0f}" for layer in layers)} microseconds, of which the call itself is
 {result["call_overhead"]:.0f}: from layer 3 on about {per_pair:.1f} microseconds a pair, most of it for the greedy flow. Writing
-that flow down takes a quarter of it. The rest is choosing among a few dozen edges, where each choice
-hangs on the one before; neither vectors nor fewer calls bring it down.
+that flow down takes a fifth to a third of it. The rest is choosing among a few dozen edges, where each
+choice hangs on the one before, so that vectors do not help.
 """
 
 

@@ -18,7 +18,7 @@ from attnflow.maxflow import max_flow, max_flows
 from attnflow.maxflow.compiling import kernel
 from attnflow.maxflow.cuts import guessed_cut
 from attnflow.maxflow.greedy import STUCK, greedy_flow
-from attnflow.maxflow.network import CERTIFIED, build_network, build_workspace
+from attnflow.maxflow.network import CERTIFIED, build_network, build_scratch
 from attnflow.maxflow.ordering import sort_edges
 from attnflow.maxflow.pair import solve_pair
 from attnflow.maxflow.residual import load_greedy
@@ -31,24 +31,24 @@ REPEATS = 7
 
 
 @kernel
-def run_stages(stage: int, level: int, s: int, counts: Any, net: Any, ws: Any) -> None:
+def run_stages(stage: int, level: int, s: int, counts: Any, network: Any, scratch: Any) -> None:
     """One source to all sinks, up to a stage.
 
     The greedy flow; that, and every flow written down edge by edge; that, and the guessed cut;
     all there is; or all there is, ten times for each pair before the next.
     """
-    sort_edges(level, s, net, ws)
-    for t in range(net.n):
+    sort_edges(level, s, network, scratch)
+    for t in range(network.n):
         if stage >= PROVED:
             for _ in range(TIMES_AGAIN if stage == AGAIN else 1):
-                solve_pair(level, s, t, 0.0, net, ws)
+                solve_pair(level, s, t, 0.0, network, scratch)
             continue
-        value, end, pushes = greedy_flow(level, s, t, net, ws)
+        value, end, pushes = greedy_flow(level, s, t, network, scratch)
         counts[0] += pushes
         if stage == WRITTEN:
-            load_greedy(level, s, t, pushes, net, ws)
+            load_greedy(level, s, t, pushes, network, scratch)
         if stage == GUESSED and end == STUCK:
-            cut = guessed_cut(level, s, t, value, net, ws)
+            cut = guessed_cut(level, s, t, value, network, scratch)
             counts[1] += cut - value > CERTIFIED
 
 
@@ -56,17 +56,17 @@ def profile(capacities: NDArray[np.float64], level: int) -> dict[str, float]:
     """Microseconds a pair of each stage, at one layer, over a few positions."""
     n = capacities.shape[1]
     network, _, _ = build_network(capacities)
-    workspace = build_workspace(network)
+    scratch = build_scratch(network.n, network.depth)
     counts = np.zeros(2)
     stages: list[list[float]] = [[] for _ in range(5)]
     positions = [0, n // 4, n // 2, 3 * n // 4, n - 1]
     for s in positions:
         for stage in (GREEDY, WRITTEN, GUESSED, PROVED, AGAIN):
-            run_stages(stage, level, s, np.zeros(2), network, workspace)
+            run_stages(stage, level, s, np.zeros(2), network, scratch)
             times = []
             for _ in range(REPEATS):
                 start = time.perf_counter()
-                run_stages(stage, level, s, counts, network, workspace)
+                run_stages(stage, level, s, counts, network, scratch)
                 times.append(time.perf_counter() - start)
             stages[stage].append(statistics.median(times) / n * 1e6)
     pairs = n * len(positions) * REPEATS

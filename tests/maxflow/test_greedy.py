@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attnflow.maxflow.greedy import STUCK, greedy_flow
-from attnflow.maxflow.network import build_network, build_workspace
+from attnflow.maxflow.network import build_network, build_scratch
 from attnflow.maxflow.ordering import sort_edges
 from attnflow.maxflow.residual import load_greedy
 from tests.maxflow.networks import KINDS, flows_by_ortools
@@ -16,16 +16,17 @@ def test_greedy_flows_are_flows_and_none_is_too_large(kind, depth, n):
     for seed in range(4):
         capacities = KINDS[kind](depth, n, seed)
         network, factor, _ = build_network(capacities)
-        workspace = build_workspace(network)
+        scratch = build_scratch(n, depth)
+        residual = scratch.reals[-network.capacity.size :]  # where it lies
         for source in (0, n // 2, n - 1):
             largest = np.asarray(flows_by_ortools(capacities, depth, source)) / factor
-            sort_edges(depth, source, network, workspace)
+            sort_edges(depth, source, network, scratch)
             for sink in range(source + 1 if network.causal else n):
-                value, end, pushes = greedy_flow(depth, source, sink, network, workspace)
+                value, end, pushes = greedy_flow(depth, source, sink, network, scratch)
                 assert value <= largest[sink] + 1e-9
                 if end == STUCK:  # the others stop in the middle of a push
-                    load_greedy(depth, source, sink, pushes, network, workspace)
-                    flow = (network.capacity - workspace.residual).reshape(depth, n, n)
+                    load_greedy(depth, source, sink, pushes, network, scratch)
+                    flow = (network.capacity - residual).reshape(depth, n, n)
                     check_flow(flow, network.capacity.reshape(depth, n, n), sink, value)
 
 

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from attnflow.errors import InputError
 from attnflow.maxflow import max_flow, max_flows
 from attnflow.maxflow.network import build_network
 from attnflow.maxflow.single import solve_in_whole_numbers
 from tests.maxflow.networks import KINDS, attention
+from tests.refusal import refusal
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,6 +61,14 @@ def test_lower_layers_can_be_asked_for():
     pair = max_flow(capacities, layer=3, source=2, sink=1)
     assert pair.value == pytest.approx(max_flows(capacities, layers=[3]).values[0, 2, 1], abs=1e-12)
     assert pair.edges.shape == (3, 6, 6)
+
+
+def test_what_is_not_there_is_refused():
+    capacities = attention(2, 3, seed=0)
+    with refusal(InputError, "layer is 3", "expected numbers from 1 to 2"):
+        max_flow(capacities, layer=3, source=0, sink=0)
+    with refusal(InputError, "position is -1", "expected numbers from 0 to 2"):
+        max_flow(capacities, layer=2, source=0, sink=-1)
 
 
 def test_unlimited_pairs_say_so():

@@ -248,12 +248,12 @@ def test_an_error_in_progress_ends_the_threads_and_later_calls_work():
 
 
 def test_memory_stays_at_a_few_graphs_per_thread():
-    from attnflow.maxflow.network import build_network, build_workspace
+    from attnflow.maxflow.network import build_network, build_scratch
 
     capacities = np.full((6, 128, 128), 1 / 128)
     network, _, _ = build_network(capacities)
     shared = network.capacity.nbytes + network.layout.nbytes
-    scratch = sum(a.nbytes for a in build_workspace(network))
+    scratch = sum(piece.nbytes for piece in build_scratch(128, 6))
     assert shared <= 2.5 * capacities.nbytes
     assert scratch <= 4 * capacities.nbytes
 
@@ -273,6 +273,15 @@ def test_memory_of_an_earlier_job_is_used_again_but_not_its_numbers():
     for n in range(3, 12):
         max_flows(attention(2, n, seed=0))
     assert len(solve._kept) == solve.KEPT
+
+
+def test_layers_come_in_the_order_asked_for_also_twice():
+    capacities = attention(5, 6, seed=2)
+    every = max_flows(capacities).values
+    some = max_flows(capacities, layers=[5, 2, 5, 3])
+    assert np.array_equal(some.values, every[[4, 1, 4, 2]])
+    assert np.array_equal(some.bounds, some.values)
+    assert sum(some.proofs.values()) == some.values.size
 
 
 def test_a_thousand_positions():
@@ -297,6 +306,12 @@ def test_refusals():
         max_flows(np.asarray([[[-0.1, 1.1], [0.0, 1.0]]]))
     with refusal(InputError, "negative numbers or NaN"):
         max_flows(np.asarray([[[np.nan, 1.1], [0.0, 1.0]]]))
+    with refusal(InputError, "layer is 3", "expected numbers from 1 to 2"):
+        max_flows(np.full((2, 3, 3), 1 / 3), layers=[1, 3])
+    with refusal(InputError, "source is -1", "expected numbers from 0 to 2"):
+        max_flows(np.full((2, 3, 3), 1 / 3), sources=[-1])
+    with refusal(InputError, "sink is 3", "expected numbers from 0 to 2"):
+        max_flows(np.full((2, 3, 3), 1 / 3), sinks=[3])
     with refusal(InputError, "threads is 0", "expected a number from 1", "Leave it out"):
         max_flows(attention(1, 2, 0), threads=0)
 

@@ -54,4 +54,4 @@ def announce_compilation(function: Any, first: Any) -> None:
     stored = [] if index is None else [key[0] for key in index._load_index()]
     kind = function.typeof_pyval(first)
     if all(types[0] != kind for types in (*function.signatures, *stored)):
-        logger.warning("compiling the flow solver for this kind of graph, once; some 20 seconds")
+        logger.warning("compiling the flow solver for this kind of graph, once; some 15 seconds")

@@ -14,30 +14,31 @@ from typing import Any
 import numpy as np
 
 from attnflow.maxflow.bits import ONE, add, first_member, holds
-from attnflow.maxflow.compiling import inlined, kernel
-from attnflow.maxflow.network import NOTHING, span
+from attnflow.maxflow.compiling import inlined, vectorised
+from attnflow.maxflow.network import NOTHING, span, tables_of, workspace_of
 
 U = np.uint64
 
 
-@kernel
-def guessed_cut(level: int, s: int, t: int, value: float, net: Any, ws: Any) -> float:
+@vectorised
+def guessed_cut(level: int, s: int, t: int, value: float, network: Any, scratch: Any) -> float:
     """The capacity of a cut that is a good guess after a greedy flow got stuck at `value`.
 
     Infinity when so many positions gave up that a search is the better way.
     """
+    net, ws = tables_of(network), workspace_of(network, scratch)
     n, words = net.n, net.n_words
     first, end = span(s, t, net)
     for m in range(2, level):
         for w in range(words):
-            ws.unseen[U(m * words + w)] = U(0)  # here: the source's side
+            ws.unseen[m * words + w] = U(0)  # here: the source's side
     row = ((level - 1) * n + s) * n
     cut = 0.0
     for u in range(first, end):  # below the source: exactly those whose edge is not used up
-        if net.capacity[U(row + u)] - ws.sent[U(u)] > NOTHING:
+        if net.capacity[row + u] - ws.sent[u] > NOTHING:
             add(ws.unseen, (level - 1) * words, u)
         else:
-            cut += net.capacity[U(row + u)]
+            cut += net.capacity[row + u]
     for m in range(level - 2, 1, -1):
         if not keep_reachable(m, s, t, net, ws):
             return np.inf
@@ -71,16 +72,16 @@ def keep_reachable(m: int, s: int, t: int, net: Any, ws: Any) -> bool:
         leaving = 0.0
         for q in range(first, end):
             if m == 2:
-                into_sink = net.column[U(t * n + q)]
-                leaving += min(net.capacity[U(row + q)], into_sink)
+                into_sink = net.column[t * n + q]
+                leaving += min(net.capacity[row + q], into_sink)
             elif holds(ws.alive, (m - 1) * words, q):
-                leaving += net.capacity[U(row + q)]
+                leaving += net.capacity[row + q]
         for w in range(words):
-            word = ws.unseen[U((m + 1) * words + w)]
+            word = ws.unseen[(m + 1) * words + w]
             while word != 0:
                 p = first_member(word, w)
                 word &= word - ONE
-                leaving -= net.capacity[U((m * n + p) * n + u)]
+                leaving -= net.capacity[(m * n + p) * n + u]
         if leaving < 0:
             add(ws.unseen, m * words, u)
     return True
@@ -93,7 +94,7 @@ def capacity_across(row: int, below: int, s: int, t: int, net: Any, ws: Any) -> 
     total = 0.0
     for q in range(first, end):
         if not holds(ws.unseen, below, q):
-            total += net.capacity[U(row + q)]
+            total += net.capacity[row + q]
     return total
 
 
@@ -103,13 +104,13 @@ def last_levels(s: int, t: int, net: Any, ws: Any) -> float:
     n = net.n
     first, end = span(s, t, net)
     for q in range(first, end):
-        ws.taken[U(q)] = 0.0
+        ws.taken[q] = 0.0
     for u in range(first, end):
         if holds(ws.unseen, 2 * net.n_words, u):
             row = (n + u) * n
             for q in range(first, end):
-                ws.taken[U(q)] += net.capacity[U(row + q)]
+                ws.taken[q] += net.capacity[row + q]
     cut = 0.0
     for q in range(first, end):
-        cut += min(ws.taken[U(q)], net.column[U(t * n + q)])
+        cut += min(ws.taken[q], net.column[t * n + q])
     return cut

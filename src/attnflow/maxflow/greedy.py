@@ -20,11 +20,11 @@ import numpy as np
 from attnflow.maxflow.absorbing import absorb, through_chain, use_chain
 from attnflow.maxflow.bits import ONE, drop, fill, first_member, pack
 from attnflow.maxflow.compiling import inlined, kernel
-from attnflow.maxflow.network import NOTHING, span
+from attnflow.maxflow.network import NOTHING, log_size, span, tables_of, workspace_of
 from attnflow.maxflow.ordering import is_tight
 from attnflow.maxflow.sweeping import sweep_rows, sweep_source
 
-U = np.uint64  # unsigned indices spare Numba the test for negative ones
+U = np.uint64
 
 # How `greedy_flow` ended.
 SINK_FULL = 0  # every edge into the sink is used up: the value is the sink's capacity
@@ -35,27 +35,27 @@ STUCK = 2  # neither: there is a cut in between, or the flow is not maximal yet
 @inlined
 def left_of(x: int, u: int, q: int, s: int, net: Any, ws: Any) -> Any:
     """What whole rows have left of edge x from u to q."""
-    edge = net.capacity[U((x * net.n + u) * net.n + q)]
-    return edge - ws.swept[U(x * net.n + q)] if u == s else edge
+    edge = net.capacity[(x * net.n + u) * net.n + q]
+    return edge - ws.swept[x * net.n + q] if u == s else edge
 
 
 @inlined
 def next_arc(u: int, s: int, t: int, x: int, net: Any, ws: Any) -> Any:
     """The first edge x out of u, from its cursor on, that is not used up; -1 if none is left."""
-    at = U(u * net.depth + x)
+    at = u * net.depth + x
     q = ws.cursor[at]
     spent = ws.taken[at]
     w = q >> 6
     if w >= net.n_words:
         return -1
-    word = ws.alive[U(x * net.n_words + w)] & ~((ONE << U(q & 63)) - ONE)
+    word = ws.alive[x * net.n_words + w] & ~((ONE << U(q & 63)) - ONE)
     while True:
         while word == 0:
             w += 1
             if w == net.n_words:
                 ws.cursor[at] = w << 6
                 return -1
-            word = ws.alive[U(x * net.n_words + w)]
+            word = ws.alive[x * net.n_words + w]
         member = first_member(word, w)
         if member != q:
             spent = 0.0
@@ -71,38 +71,38 @@ def serve_last(
     amount: float, u: int, s: int, t: int, log: int, net: Any, ws: Any
 ) -> tuple[float, int]:
     """Push `amount` from (2, u) to level-1 positions with need; returns the rest and the log."""
-    at = U(u * net.depth + 1)
+    at = u * net.depth + 1
     q = ws.cursor[at]
     spent = ws.taken[at]
     w = q >> 6
     if w >= net.n_words:
         return amount, log
-    word = ws.alive[U(net.n_words + w)] & ~((ONE << U(q & 63)) - ONE)
+    word = ws.alive[net.n_words + w] & ~((ONE << U(q & 63)) - ONE)
     while True:
         while word == 0:
             w += 1
             if w == net.n_words:
                 ws.cursor[at] = w << 6
                 return amount, log
-            word = ws.alive[U(net.n_words + w)]
+            word = ws.alive[net.n_words + w]
         member = first_member(word, w)
         if member != q:
             q = member
             spent = 0.0
-        wanted = ws.need[U(q)]
+        wanted = ws.need[q]
         if wanted <= NOTHING:
-            ws.alive[U(net.n_words + w)] &= ~(word & (~word + ONE))
+            ws.alive[net.n_words + w] &= ~(word & (~word + ONE))
         elif q != u and q != t:
             give = left_of(1, u, q, s, net, ws) - spent
             give = wanted if wanted < give else give
             give = amount if amount < give else give
             if give > NOTHING:
                 spent += give
-                ws.need[U(q)] = wanted - give
+                ws.need[q] = wanted - give
                 amount -= give
-                if log < ws.log_edge.size:
-                    ws.log_edge[U(log)] = pack(1, u, q)
-                    ws.log_amount[U(log)] = give
+                if log < log_size(net.n, net.depth):
+                    ws.log_edge[log] = pack(1, u, q)
+                    ws.log_amount[log] = give
                 log += 1
                 if amount <= NOTHING:
                     ws.cursor[at] = q
@@ -115,7 +115,7 @@ def serve_last(
 @inlined
 def give_up(level: int, u: int, net: Any, ws: Any) -> None:
     """Remember that (level, u) cannot place any more, unless its chain may have held it up."""
-    if ws.slack[U(u)] > NOTHING:
+    if ws.slack[u] > NOTHING:
         drop(ws.alive, level * net.n_words, u)
 
 
@@ -125,13 +125,13 @@ def credit(
 ) -> int:
     """Book what went from (level, u) to a child over a hop, or from the source if d is 0."""
     if d == 0:
-        ws.sent[U(child)] += gave
+        ws.sent[child] += gave
         return log
-    ws.taken[U(u * net.depth + hop - 1)] += gave
+    ws.taken[u * net.depth + hop - 1] += gave
     use_chain(gave, u, hop, level - 1, net, ws)
-    if log < ws.log_edge.size:
-        ws.log_edge[U(log)] = pack(hop - 1, u, child)
-        ws.log_amount[U(log)] = gave
+    if log < log_size(net.n, net.depth):
+        ws.log_edge[log] = pack(hop - 1, u, child)
+        ws.log_amount[log] = gave
     return log + 1
 
 
@@ -160,7 +160,7 @@ def next_child(
             child = next_arc(u, s, t, hop - 1, net, ws)
             if child >= 0:
                 unused = left_of(hop - 1, u, child, s, net, ws)
-                unused -= ws.taken[U(u * net.depth + hop - 1)]
+                unused -= ws.taken[u * net.depth + hop - 1]
                 return child, min(room, unused), hop, left, short, log
             give_up(hop, u, net, ws)
             hop += 1
@@ -197,7 +197,7 @@ def prepare(level: int, t: int, first: int, end: int, net: Any, ws: Any) -> floa
 
 
 @kernel
-def greedy_flow(level: int, s: int, t: int, net: Any, ws: Any) -> tuple[float, int, int]:
+def greedy_flow(level: int, s: int, t: int, network: Any, scratch: Any) -> tuple[float, int, int]:
     """A blocking flow from (level, s) to token t, for level >= 3, once `sort_edges` was called.
 
     Returns the value, how it ended and the number of pushes (those past the log are lost).
@@ -209,6 +209,7 @@ def greedy_flow(level: int, s: int, t: int, net: Any, ws: Any) -> tuple[float, i
     Depth first with an explicit stack: d is the depth, 0 being the source. ws.frames holds level,
     position and hop of the nodes above, ws.amounts what they have left and what they were given.
     """
+    net, ws = tables_of(network), workspace_of(network, scratch)
     row = ((level - 1) * net.n + s) * net.n
     first, end = span(s, t, net)
     total = prepare(level, t, first, end, net, ws)
@@ -218,19 +219,19 @@ def greedy_flow(level: int, s: int, t: int, net: Any, ws: Any) -> tuple[float, i
     left = 0.0
     while True:
         if d == 0:
-            if k == net.n or net.capacity[U(row + ws.order[U(k)])] <= NOTHING:
+            if k == net.n or net.capacity[row + ws.order[k]] <= NOTHING:
                 if second or not patient:
                     break
                 second, k = True, 0
                 continue
-            child = ws.order[U(k)]
+            child = ws.order[k]
             if patient and not second and not is_tight(level, s, child, net):
                 short -= sweep_source(level, s, t, net, ws)
                 if short <= NOTHING:
                     return total, SINK_FULL, log
                 second, k = True, 0
                 continue
-            offer = net.capacity[U(row + child)]
+            offer = net.capacity[row + child]
             k += 1
             if net.causal is not None and child < t:
                 continue
@@ -240,7 +241,7 @@ def greedy_flow(level: int, s: int, t: int, net: Any, ws: Any) -> tuple[float, i
             )
         if child >= 0:
             if d == 0 and second:  # it has delivered all that it can without hopping
-                rest, gave = offer - ws.sent[U(child)], 0.0
+                rest, gave = offer - ws.sent[child], 0.0
             else:
                 rest = absorb(offer, hop - 1, child, t, net, ws)
                 gave = offer - rest
@@ -274,8 +275,8 @@ def greedy_flow(level: int, s: int, t: int, net: Any, ws: Any) -> tuple[float, i
     offered = 0.0
     delivered = 0.0
     for q in range(first, end):
-        offered += net.capacity[U(row + q)]
-        delivered += ws.sent[U(q)]
+        offered += net.capacity[row + q]
+        delivered += ws.sent[q]
     if offered - delivered <= NOTHING * net.n:
         return offered, SOURCE_EMPTY, log
     return delivered, STUCK, log

@@ -12,13 +12,15 @@ turns into the tightest loops.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.errors import InputError, ShapeError
-from attnflow.maxflow.compiling import inlined, kernel, uncompiled
+from attnflow.maxflow.compiling import inlined, kernel
+from attnflow.maxflow.pointers import place
 
 # Residual capacities at or below this count as used up. Capacities are scaled so that the
 # largest finite row sum is about 1, so this is one rounding step of the largest flow.
@@ -33,21 +35,30 @@ class Network(NamedTuple):
 
     n: int
     depth: int
-    n_words: int
     causal: Any  # True if no edge leads to a later position, or None: kernels are compiled for each
     capacity: NDArray[np.float64]  # [depth, n, n] flat: from (x + 1, u) to (x, q)
-    column: NDArray[np.float64]  # [depth, n, n] flat: [x, t, u] is capacity[x, u, t]
-    chain: NDArray[np.float64]  # [n, depth] flat: capacity[x, u, u]
-    slack: NDArray[np.float64]  # [depth + 1, n] flat: least chain edge below a top level
-    ways: NDArray[np.float64]  # [depth + 1, n] flat: all edges off the chain below a top level
-    layout: NDArray[np.float64]  # where column, chain, slack and ways lie, one after the other
+    layout: NDArray[np.float64]  # what `lay_out` made of them
+
+
+class Tables(NamedTuple):
+    """A network as kernels read it."""
+
+    n: int
+    depth: int
+    n_words: int
+    causal: Any
+    capacity: Any  # [depth, n, n] flat, as above
+    column: Any  # [depth, n, n] flat: [x, t, u] is capacity[x, u, t]
+    chain: Any  # [n, depth] flat: capacity[x, u, u]
+    slack: Any  # [depth + 1, n] flat: least chain edge below a top level
+    ways: Any  # [depth + 1, n] flat: all edges off the chain below a top level
 
 
 class Scratch(NamedTuple):
-    """The memory of one thread, in three pieces that `workspace_of` cuts up.
+    """The memory of one thread, in three pieces.
 
-    Kernels are handed these, because every array that is handed over costs time, which counts
-    where a job is small.
+    Kernels are handed a network and these, and cut them up themselves: every array that is handed
+    over takes seven numbers, and a call with dozens of them as long as a small flow.
     """
 
     reals: NDArray[np.float64]
@@ -123,21 +134,36 @@ def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, floa
             capacity[endless] = endless_flow
         lay_out(capacity, layout)
     causal = True if is_causal(capacity) else None
-    network: Network = uncompiled(network_of)(n, depth, causal, capacity.reshape(-1), layout)
-    return network, factor, endless_flow
+    return Network(n, depth, causal, capacity.reshape(-1), layout), factor, endless_flow
+
+
+def check_numbers(name: str, asked: Sequence[int], first: int, last: int) -> NDArray[np.int64]:
+    """Refuse numbers that are out of range: kernels would read whatever lies there."""
+    numbers = [int(number) for number in asked]
+    for number in numbers:
+        if not first <= number <= last:
+            raise InputError(f"{name} is {number}; expected numbers from {first} to {last}.")
+    return np.asarray(numbers, np.int64)
 
 
 @inlined
-def network_of(n: int, depth: int, causal: Any, capacity: Any, layout: Any) -> Any:
-    """The network of the capacities [depth * n * n] and of what `lay_out` made of them."""
+def tables_of(network: Any) -> Any:
+    """Cut up what `lay_out` made of the capacities."""
+    n, depth, layout = network.n, network.depth, network.layout
     chain = depth * n * n
     slack = chain + depth * n
     ways = slack + (depth + 1) * n
     words = (n + 63) // 64
-    return Network(
-        n, depth, words, causal, capacity,
-        layout[:chain], layout[chain:slack], layout[slack:ways], layout[ways:], layout,
+    return Tables(
+        n, depth, words, network.causal, place(network.capacity, 0),
+        place(layout, 0), place(layout, chain), place(layout, slack), place(layout, ways),
     )  # fmt: skip
+
+
+@inlined
+def log_size(n: int, depth: int) -> int:
+    """How many pushes the log holds."""
+    return 16 * n * depth + 1024
 
 
 @inlined
@@ -148,7 +174,7 @@ def span(s: int, t: int, net: Any) -> tuple[int, int]:
 
 @kernel
 def lay_out(capacity: Any, layout: Any) -> tuple[float, float]:
-    """Fill column, chain, slack and ways of a Network from capacity [depth, n, n].
+    """Fill column, chain, slack and ways of Tables from capacity [depth, n, n].
 
     Returns the smallest capacity, or -1 if one is negative or NaN, and the largest row sum.
     """
@@ -217,16 +243,11 @@ def forget_residual(scratch: Scratch, n: int, depth: int) -> None:
     scratch.wholes[touched] = 2 * log  # more than fit
 
 
-def build_workspace(network: Network) -> Workspace:
-    """Allocate one thread's scratch arrays."""
-    n, depth = network.n, network.depth
-    workspace: Workspace = uncompiled(workspace_of)(n, depth, *build_scratch(n, depth))
-    return workspace
-
-
 @inlined
-def workspace_of(n: int, depth: int, reals: Any, wholes: Any, words: Any) -> Any:
+def workspace_of(network: Any, scratch: Any) -> Any:
     """Cut up the memory of one thread."""
+    n, depth = network.n, network.depth
+    reals, wholes, words = scratch.reals, scratch.wholes, scratch.words
     log, nodes, edges = 16 * n * depth + 1024, (depth + 1) * n, n * depth
     levels, inflow = (depth + 1) * ((n + 63) // 64), edges * ((n + 63) // 64)
     used = 3 * n + edges
@@ -239,31 +260,31 @@ def workspace_of(n: int, depth: int, reals: Any, wholes: Any, words: Any) -> Any
     touched = log_edge + log
     climbs = touched + 2 * log
     return Workspace(
-        need=reals[:n],
-        sent=reals[n : 2 * n],
-        slack=reals[2 * n : 3 * n],
-        drops=reals[3 * n : used],
-        used=reals[used : used + edges],
-        cursor=wholes[n:frames],
-        taken=reals[used + edges : amounts],
-        alive=words[:levels],
-        order=wholes[:n],
-        frames=wholes[frames:log_edge],
-        amounts=reals[amounts:swept],
-        swept=reals[swept:dropped],
-        dropped=reals[dropped : dropped + n],
-        landed=reals[dropped + n : logged],
-        log_edge=wholes[log_edge:touched],
-        log_amount=reals[logged : logged + log],
-        residual=reals[logged + log :],
-        touched=wholes[touched:climbs],
-        inflow=words[levels : levels + inflow],
-        unseen=words[levels + inflow : 2 * levels + inflow],
-        open=words[2 * levels + inflow :],
-        climbs=wholes[climbs : climbs + nodes],
-        arc=wholes[climbs + nodes : climbs + 2 * nodes],
-        queue=wholes[climbs + 2 * nodes : climbs + 3 * nodes],
-        queue_level=wholes[climbs + 3 * nodes : climbs + 4 * nodes],
-        path_edge=wholes[climbs + 4 * nodes : climbs + 5 * nodes],
-        path_from=wholes[climbs + 5 * nodes :],
+        need=place(reals, 0),
+        sent=place(reals, n),
+        slack=place(reals, 2 * n),
+        drops=place(reals, 3 * n),
+        used=place(reals, used),
+        cursor=place(wholes, n),
+        taken=place(reals, used + edges),
+        alive=place(words, 0),
+        order=place(wholes, 0),
+        frames=place(wholes, frames),
+        amounts=place(reals, amounts),
+        swept=place(reals, swept),
+        dropped=place(reals, dropped),
+        landed=place(reals, dropped + n),
+        log_edge=place(wholes, log_edge),
+        log_amount=place(reals, logged),
+        residual=place(reals, logged + log),
+        touched=place(wholes, touched),
+        inflow=place(words, levels),
+        unseen=place(words, levels + inflow),
+        open=place(words, 2 * levels + inflow),
+        climbs=place(wholes, climbs),
+        arc=place(wholes, climbs + nodes),
+        queue=place(wholes, climbs + 2 * nodes),
+        queue_level=place(wholes, climbs + 3 * nodes),
+        path_edge=place(wholes, climbs + 4 * nodes),
+        path_from=place(wholes, climbs + 5 * nodes),
     )

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from attnflow.maxflow.compiling import inlined, kernel
 from attnflow.maxflow.cuts import guessed_cut
 from attnflow.maxflow.greedy import STUCK, greedy_flow
-from attnflow.maxflow.network import CERTIFIED, NOTHING, network_of, span, workspace_of
+from attnflow.maxflow.network import (
+    CERTIFIED,
+    NOTHING,
+    Network,
+    Scratch,
+    log_size,
+    span,
+    tables_of,
+    workspace_of,
+)
 from attnflow.maxflow.ordering import sort_edges
 from attnflow.maxflow.residual import (
     clear_inflow,
@@ -18,8 +25,7 @@ from attnflow.maxflow.residual import (
     maximise,
     put_back,
 )
-
-U = np.uint64
+from attnflow.maxflow.settling import settle_row
 
 # How a value was proved. The code of a proof is its place in this list.
 PROOFS = (
@@ -39,42 +45,43 @@ WITHIN_TOLERANCE, SETTLED_BELOW, SOLVED_AGAIN, UNPROVED = 5, 6, 7, 8
 
 @inlined
 def solve_pair(
-    level: int, s: int, t: int, tolerance: float, net: Any, ws: Any
+    level: int, s: int, t: int, tolerance: float, network: Any, scratch: Any
 ) -> tuple[float, float, int]:
     """The maximum flow from (level, s) to token t, a cut's capacity and how it was proved.
 
     `sort_edges` must have been called for this source.
     """
+    net, ws = tables_of(network), workspace_of(network, scratch)
     n = net.n
     if net.causal is not None and s < t:
         return 0.0, 0.0, CLOSED_FORM
     if level == 1:
-        value = net.capacity[U(s * n + t)]
+        value = net.capacity[s * n + t]
         return value, value, CLOSED_FORM
     if level == 2:
         value = 0.0
         for q in range(n):
-            value += min(net.capacity[U((n + s) * n + q)], net.column[U(t * n + q)])
+            value += min(net.capacity[(n + s) * n + q], net.column[t * n + q])
         return value, value, CLOSED_FORM
-    value, end, log = greedy_flow(level, s, t, net, ws)
+    value, end, log = greedy_flow(level, s, t, network, scratch)
     if end != STUCK:
         return value, value, END_CUT
-    if log <= ws.log_edge.size:
-        cut = guessed_cut(level, s, t, value, net, ws)
+    if log <= log_size(net.n, net.depth):
+        cut = guessed_cut(level, s, t, value, network, scratch)
         if cut - value <= CERTIFIED:
             return cut, cut, GUESSED_CUT
         if tolerance > 0:
             cut = min(cut, end_capacity(level, s, t, net))
             if cut - value <= tolerance:
                 return value, cut, WITHIN_TOLERANCE
-        load_greedy(level, s, t, log, net, ws)
+        load_greedy(level, s, t, log, network, scratch)
     else:
         value = 0.0
         clear_inflow(level, net, ws)
         put_back(net, ws)
-    added, rounds = maximise(level, s, t, NOTHING, net.capacity, ws.residual, net, ws)
+    added, rounds = maximise(level, s, t, NOTHING, net.capacity, ws.residual, network, scratch)
     value += added
-    cut = cut_capacity(level, s, t, net.capacity, net, ws)
+    cut = cut_capacity(level, s, t, net.capacity, network, scratch)
     if abs(cut - value) > CERTIFIED:
         return value, cut, UNPROVED
     return cut, cut, (AUGMENTED if rounds else SEARCHED_CUT)
@@ -88,34 +95,49 @@ def end_capacity(level: int, s: int, t: int, net: Any) -> float:
     out = 0.0
     into = 0.0
     for q in range(first, end):
-        out += net.capacity[U(((level - 1) * n + s) * n + q)]
-        into += net.column[U(t * n + q)]
+        out += net.capacity[((level - 1) * n + s) * n + q]
+        into += net.column[t * n + q]
     return min(out, into)
 
 
 @kernel
-def solve_rows(
-    causal: Any, first: int, last: int, level: int, sources: Any, sinks: Any, known: Any,
-    tolerance: float, stop: Any, lower: Any, upper: Any, proofs: Any, n: int, depth: int,
-    capacity: Any, layout: Any, reals: Any, wholes: Any, words: Any,
+def solve_block(
+    causal: Any, block: Any, levels: Any, sources: Any, sinks: Any, into: Any,
+    everyone: bool, tolerance: float, stop: Any, lower: Any, upper: Any, proofs: Any,
+    n: int, depth: int, capacity: Any, layout: Any, reals: Any, wholes: Any, words: Any,
 ) -> None:  # fmt: skip
-    """Rows first … last - 1: one source to all sinks each, unless its value is known already.
+    """Solve some rows of some layers, a row being one source with all its sinks.
 
-    stop[0] is read before every pair, so that another thread can end the work early.
+    block: the first layer and the one behind the last, as places in `levels` (ascending); the same
+    of rows, as places in `sources`.
+    into: [sinks], what each sink can take in.
+    everyone: all positions are sources, in order, so that a layer settles some of the next.
+    stop: stop[0] is read before every pair, so that another thread can end the work early.
+    Fills lower, upper and proofs, [levels, sources, sinks].
     """
-    net = network_of(n, depth, causal, capacity, layout)
-    ws = workspace_of(n, depth, reals, wholes, words)
-    for r in range(first, last):
-        s = sources[r]
-        if level > 2:
-            sort_edges(level, s, net, ws)
-        for k in range(sinks.size):
-            if stop[0] != 0:
-                return
-            if known[r, k]:
-                proofs[r, k] = SETTLED_BELOW
-                continue
-            value, cut, proof = solve_pair(level, s, sinks[k], tolerance, net, ws)
-            lower[r, k] = value
-            upper[r, k] = cut
-            proofs[r, k] = proof
+    network = Network(n, depth, causal, capacity, layout)
+    scratch = Scratch(reals, wholes, words)
+    for i in range(block[0], block[1]):
+        level = levels[i]
+        settling = everyone and i > 0 and level > 2 and levels[i - 1] == level - 1
+        for r in range(block[2], block[3]):
+            s = sources[r]
+            if level > 2:
+                sort_edges(level, s, network, scratch)
+            row = proofs[i, r]
+            for k in range(sinks.size):
+                row[k] = UNPROVED
+            if settling:
+                below = lower[i - 1]
+                settle_row(
+                    level, s, SETTLED_BELOW, below, into, lower[i, r], upper[i, r], row, network
+                )
+            for k in range(sinks.size):
+                if stop[0] != 0:
+                    return
+                if row[k] == SETTLED_BELOW:
+                    continue
+                value, cut, proof = solve_pair(level, s, sinks[k], tolerance, network, scratch)
+                lower[i, r, k] = value
+                upper[i, r, k] = cut
+                row[k] = proof

@@ -18,7 +18,7 @@ import numpy as np
 
 from attnflow.maxflow.bits import ONE, add, drop, fill, first_member, holds
 from attnflow.maxflow.compiling import inlined, kernel
-from attnflow.maxflow.network import span
+from attnflow.maxflow.network import log_size, span, tables_of, workspace_of
 
 U = np.uint64
 
@@ -38,35 +38,35 @@ def search(
     for m in range(1, level):
         fill(ws.unseen, m * words, words, first, end)
         for w in range(words):
-            ws.open[U(m * words + w)] = U(0)
+            ws.open[m * words + w] = U(0)
     head, tail = 0, 1
     ws.queue[0], ws.queue_level[0] = level * n + s, level
-    ws.climbs[U(level * n + s)] = 0
+    ws.climbs[level * n + s] = 0
     while head < tail:
-        node, m = ws.queue[U(head)], ws.queue_level[U(head)]
+        node, m = ws.queue[head], ws.queue_level[head]
         head += 1
         row = (node - n) * n  # edges down, into level m - 1
         if m == 1:
-            if residual[U(row + t)] > nothing:
-                ws.climbs[U(t)] = ws.climbs[U(node)]
+            if residual[row + t] > nothing:
+                ws.climbs[t] = ws.climbs[node]
                 return True
         else:
             for w in range(words):
-                word = ws.unseen[U((m - 1) * words + w)]
+                word = ws.unseen[(m - 1) * words + w]
                 while word != 0:
                     q = first_member(word, w)
                     word &= word - ONE
-                    if residual[U(row + q)] > nothing:
-                        tail = reach(m - 1, q, ws.climbs[U(node)], tail, net, ws)
+                    if residual[row + q] > nothing:
+                        tail = reach(m - 1, q, ws.climbs[node], tail, net, ws)
         if m < level - 1:  # take back what comes in from level m + 1
             for w in range(words):
-                word = ws.inflow[U(node * words + w)] & ws.unseen[U((m + 1) * words + w)]
+                word = ws.inflow[node * words + w] & ws.unseen[(m + 1) * words + w]
                 while word != 0:
                     p = first_member(word, w)
                     word &= word - ONE
-                    edge = U((m * n + p) * n + node - m * n)
+                    edge = (m * n + p) * n + node - m * n
                     if capacity[edge] - residual[edge] > nothing:
-                        tail = reach(m + 1, p, ws.climbs[U(node)] + 1, tail, net, ws)
+                        tail = reach(m + 1, p, ws.climbs[node] + 1, tail, net, ws)
     return False
 
 
@@ -76,10 +76,10 @@ def reach(m: int, u: int, climbs: int, tail: int, net: Any, ws: Any) -> int:
     drop(ws.unseen, m * net.n_words, u)
     add(ws.open, m * net.n_words, u)
     node = m * net.n + u
-    ws.climbs[U(node)] = climbs
-    ws.arc[U(node)] = 0
-    ws.queue[U(tail)] = node
-    ws.queue_level[U(tail)] = m
+    ws.climbs[node] = climbs
+    ws.arc[node] = 0
+    ws.queue[tail] = node
+    ws.queue_level[tail] = m
     return tail + 1
 
 
@@ -93,26 +93,26 @@ def step_back(
     inverted where its flow is taken back.
     """
     n, words = net.n, net.n_words
-    node, m = ws.queue[U(k)], ws.queue_level[U(k)]
+    node, m = ws.queue[k], ws.queue_level[k]
     u = node - m * n
-    climbs = ws.climbs[U(node)]
-    first = ws.arc[U(node)]
+    climbs = ws.climbs[node]
+    first = ws.arc[node]
     if m == level - 1:
         edge = (m * n + s) * n + u
-        if climbs == 0 and residual[U(edge)] > nothing:
+        if climbs == 0 and residual[edge] > nothing:
             return lengthen(k, level * n + s, level, edge, s, ws)
         first = max(first, n)
     if first < n:  # from above, over an edge with room
         for w in range(first >> 6, words):
-            word = ws.open[U((m + 1) * words + w)]
+            word = ws.open[(m + 1) * words + w]
             if w == first >> 6:
                 word &= ~((ONE << U(first & 63)) - ONE)
             while word != 0:
                 p = first_member(word, w)
                 word &= word - ONE
                 edge = (m * n + p) * n + u
-                if ws.climbs[U((m + 1) * n + p)] == climbs and residual[U(edge)] > nothing:
-                    ws.arc[U(node)] = p
+                if ws.climbs[(m + 1) * n + p] == climbs and residual[edge] > nothing:
+                    ws.arc[node] = p
                     return lengthen(k, (m + 1) * n + p, m + 1, edge, p, ws)
         first = n
     if m > 1 and climbs > 0:  # from below, over an edge whose flow can be taken back
@@ -120,11 +120,11 @@ def step_back(
         for z in range(first - n, n):
             below = (m - 1) * n + z
             if (
-                ws.climbs[U(below)] == climbs - 1
-                and capacity[U(row + z)] - residual[U(row + z)] > nothing
+                ws.climbs[below] == climbs - 1
+                and capacity[row + z] - residual[row + z] > nothing
                 and holds(ws.open, (m - 1) * words, z)
             ):
-                ws.arc[U(node)] = n + z
+                ws.arc[node] = n + z
                 return lengthen(k, below, m - 1, ~(row + z), z, ws)
     return False
 
@@ -132,8 +132,8 @@ def step_back(
 @inlined
 def lengthen(k: int, node: int, level: int, edge: int, position: int, ws: Any) -> bool:
     """Put a node behind number k of the path."""
-    ws.queue[U(k + 1)], ws.queue_level[U(k + 1)] = node, level
-    ws.path_edge[U(k)], ws.path_from[U(k)] = edge, position
+    ws.queue[k + 1], ws.queue_level[k + 1] = node, level
+    ws.path_edge[k], ws.path_from[k] = edge, position
     return True
 
 
@@ -148,25 +148,25 @@ def block(
     """
     n = net.n
     added = nothing - nothing
-    fewest = ws.climbs[U(t)]
+    fewest = ws.climbs[t]
     first, behind = span(s, t, net)
     for last in range(first, behind):
-        if ws.climbs[U(n + last)] != fewest or not holds(ws.open, net.n_words, last):
+        if ws.climbs[n + last] != fewest or not holds(ws.open, net.n_words, last):
             continue
-        end = U(last * n + t)
+        end = last * n + t
         ws.queue[0], ws.queue_level[0] = n + last, 1
         k = 0
         while k >= 0 and residual[end] > nothing:
-            if ws.queue_level[U(k)] == level:
+            if ws.queue_level[k] == level:
                 give, k = push_path(k, residual[end], capacity, residual, net, ws)
                 residual[end] -= give
-                remember(end, ws)
+                remember(end, net, ws)
                 added += give
             elif step_back(k, level, s, nothing, capacity, residual, net, ws):
                 k += 1
             else:
-                m = ws.queue_level[U(k)]
-                drop(ws.open, m * net.n_words, ws.queue[U(k)] - m * n)
+                m = ws.queue_level[k]
+                drop(ws.open, m * net.n_words, ws.queue[k] - m * n)
                 k -= 1
     return added
 
@@ -179,37 +179,45 @@ def push_path(length: int, give: Any, capacity: Any, residual: Any, net: Any, ws
     """
     keep = length - 1
     for k in range(length):
-        edge = ws.path_edge[U(k)]
-        room = residual[U(edge)] if edge >= 0 else capacity[U(~edge)] - residual[U(~edge)]
+        edge = ws.path_edge[k]
+        room = residual[edge] if edge >= 0 else capacity[~edge] - residual[~edge]
         if room < give:
             give = room
             keep = k
     for k in range(length):
-        edge = ws.path_edge[U(k)]
+        edge = ws.path_edge[k]
         if edge >= 0:
-            residual[U(edge)] -= give
-            add(ws.inflow, ws.queue[U(k)] * net.n_words, ws.path_from[U(k)])
-            remember(edge, ws)
+            residual[edge] -= give
+            add(ws.inflow, ws.queue[k] * net.n_words, ws.path_from[k])
+            remember(edge, net, ws)
         else:
-            residual[U(~edge)] += give
-            remember(~edge, ws)
+            residual[~edge] += give
+            remember(~edge, net, ws)
     return give, keep
 
 
 @inlined
-def remember(edge: Any, ws: Any) -> None:
+def remember(edge: Any, net: Any, ws: Any) -> None:
     """Note that this entry of the residual graph has to be put back."""
     count = ws.touched[0]
-    if count < ws.touched.size - 1:
-        ws.touched[U(count + 1)] = np.int64(edge)
+    if count < 2 * log_size(net.n, net.depth) - 1:
+        ws.touched[count + 1] = np.int64(edge)
     ws.touched[0] = count + 1
 
 
 @kernel
 def maximise(
-    level: int, s: int, t: int, nothing: Any, capacity: Any, residual: Any, net: Any, ws: Any
+    level: int,
+    s: int,
+    t: int,
+    nothing: Any,
+    capacity: Any,
+    residual: Any,
+    network: Any,
+    scratch: Any,
 ) -> Any:
     """Augment until no path is left; returns what was added and in how many rounds."""
+    net, ws = tables_of(network), workspace_of(network, scratch)
     added = nothing - nothing
     rounds = 0
     while search(level, s, t, nothing, capacity, residual, net, ws):
@@ -219,8 +227,9 @@ def maximise(
 
 
 @kernel
-def cut_capacity(level: int, s: int, t: int, capacity: Any, net: Any, ws: Any) -> Any:
+def cut_capacity(level: int, s: int, t: int, capacity: Any, network: Any, scratch: Any) -> Any:
     """The capacity of the cut that the last, fruitless search left in ws.unseen."""
+    net, ws = tables_of(network), workspace_of(network, scratch)
     n, words = net.n, net.n_words
     first, end = span(s, t, net)
     cut = capacity[0] - capacity[0]
@@ -230,12 +239,12 @@ def cut_capacity(level: int, s: int, t: int, capacity: Any, net: Any, ws: Any) -
                 continue
             row = ((m - 1) * n + u) * n
             if m == 1:
-                cut += capacity[U(row + t)]
+                cut += capacity[row + t]
                 continue
             for w in range(words):
-                word = ws.unseen[U((m - 1) * words + w)]
+                word = ws.unseen[(m - 1) * words + w]
                 while word != 0:
-                    cut += capacity[U(row + first_member(word, w))]
+                    cut += capacity[row + first_member(word, w)]
                     word &= word - ONE
     return cut
 
@@ -248,30 +257,31 @@ def clear_inflow(level: int, net: Any, ws: Any) -> None:
 
 
 @kernel
-def load_greedy(level: int, s: int, t: int, log: int, net: Any, ws: Any) -> None:
+def load_greedy(level: int, s: int, t: int, log: int, network: Any, scratch: Any) -> None:
     """Turn the greedy flow's chains, drops and log into a residual graph."""
+    net, ws = tables_of(network), workspace_of(network, scratch)
     n = net.n
     clear_inflow(level, net, ws)
     put_back(net, ws)
     for k in range(log):
-        code = ws.log_edge[U(k)]
+        code = ws.log_edge[k]
         x, u, q = code >> 40, (code >> 20) & 0xFFFFF, code & 0xFFFFF
-        take((x * n + u) * n + q, x * n + q, u, ws.log_amount[U(k)], net, ws)
+        take((x * n + u) * n + q, x * n + q, u, ws.log_amount[k], net, ws)
     top = level - 1
     first, end = span(s, t, net)
     for x in range(1, top):
         for q in range(first, end):
-            take((x * n + s) * n + q, x * n + q, s, ws.swept[U(x * n + q)], net, ws)
+            take((x * n + s) * n + q, x * n + q, s, ws.swept[x * n + q], net, ws)
     for u in range(first, end):
-        take((top * n + s) * n + u, top * n + u, s, ws.sent[U(u)], net, ws)
-        take(u * n + t, t, u, net.column[U(t * n + u)] - ws.need[U(u)], net, ws)
+        take((top * n + s) * n + u, top * n + u, s, ws.sent[u], net, ws)
+        take(u * n + t, t, u, net.column[t * n + u] - ws.need[u], net, ws)
         flow = 0.0
         for x in range(top - 1, 0, -1):
             row = (x * n + u) * n
-            flow += ws.used[U(x * n + u)]
+            flow += ws.used[x * n + u]
             take(row + u, x * n + u, u, flow, net, ws)
             if u != t:
-                dropped = net.column[U((x * n + t) * n + u)] - ws.drops[U(x * n + u)]
+                dropped = net.column[(x * n + t) * n + u] - ws.drops[x * n + u]
                 take(row + t, x * n + t, u, dropped, net, ws)
 
 
@@ -279,20 +289,20 @@ def load_greedy(level: int, s: int, t: int, log: int, net: Any, ws: Any) -> None
 def take(edge: int, into: int, u: int, amount: float, net: Any, ws: Any) -> None:
     """Take `amount` from an edge, which goes from position u into node `into`."""
     if amount > 0:
-        ws.residual[U(edge)] -= amount
+        ws.residual[edge] -= amount
         add(ws.inflow, into * net.n_words, u)
-        remember(edge, ws)
+        remember(edge, net, ws)
 
 
 @inlined
 def put_back(net: Any, ws: Any) -> None:
     """Make the residual graph equal to the capacities again."""
     count = ws.touched[0]
-    if count < ws.touched.size:
+    if count < 2 * log_size(net.n, net.depth):
         for k in range(1, count + 1):
-            edge = U(ws.touched[U(k)])
+            edge = ws.touched[k]
             ws.residual[edge] = net.capacity[edge]
     else:
-        for e in range(net.capacity.size):
+        for e in range(net.depth * net.n * net.n):
             ws.residual[e] = net.capacity[e]
     ws.touched[0] = 0

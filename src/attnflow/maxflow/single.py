@@ -15,12 +15,15 @@ from attnflow.maxflow.network import (
     NOTHING,
     Network,
     build_network,
-    build_workspace,
+    build_scratch,
+    check_numbers,
     span,
+    tables_of,
+    workspace_of,
 )
+from attnflow.maxflow.pointers import place
 from attnflow.maxflow.residual import clear_inflow, cut_capacity, maximise
 
-U = np.uint64
 WHOLE = 2.0**50  # capacities of 1 become this whole number; sums of thousands still fit
 
 
@@ -42,13 +45,15 @@ class PairFlow:
 @kernel
 def maximise_from_nothing(
     level: int, s: int, t: int, nothing: Any,
-    capacity: Any, residual: Any, side: Any, net: Any, ws: Any,
+    capacity: Any, residual: Any, side: Any, network: Any, scratch: Any,
 ) -> Any:  # fmt: skip
     """A maximum flow found by the residual search alone; fills `residual` and `side`."""
+    net, ws = tables_of(network), workspace_of(network, scratch)
+    capacity, residual = place(capacity, 0), place(residual, 0)
     _, end = span(s, t, net)
     clear_inflow(level, net, ws)
-    value, _ = maximise(level, s, t, nothing, capacity, residual, net, ws)
-    cut = cut_capacity(level, s, t, capacity, net, ws)
+    value, _ = maximise(level, s, t, nothing, capacity, residual, network, scratch)
+    cut = cut_capacity(level, s, t, capacity, network, scratch)
     for m in range(1, level):
         for u in range(end):  # those before the first are reached, but lead nowhere
             side[m, u] = not holds(ws.unseen, m * net.n_words, u)
@@ -66,7 +71,7 @@ def solve_in_full(
     side = np.zeros((level + 1, network.n), np.bool_)
     value, cut = maximise_from_nothing(
         level, source, sink, NOTHING, network.capacity, residual, side,
-        network, build_workspace(network),
+        network, build_scratch(network.n, network.depth),
     )  # fmt: skip
     if abs(value - cut) <= CERTIFIED:
         return float(value), residual, side
@@ -84,7 +89,7 @@ def solve_in_whole_numbers(
     side = np.zeros((level + 1, network.n), np.bool_)
     value, cut = maximise_from_nothing(
         level, source, sink, np.int64(0), capacity, residual, side,
-        network, build_workspace(network),
+        network, build_scratch(network.n, network.depth),
     )  # fmt: skip
     assert value == cut, "a maximum flow in whole numbers must equal its cut"
     return float(value) / WHOLE, residual / WHOLE, side
@@ -115,6 +120,8 @@ def max_flow(capacities: NDArray[np.float64], *, layer: int, source: int, sink: 
     """
     given = np.asarray(capacities, dtype=np.float64)
     network, factor, unlimited = build_network(given)
+    check_numbers("layer", [layer], 1, network.depth)
+    check_numbers("position", [source, sink], 0, network.n - 1)
     value, residual, side = solve_in_full(network, layer, source, sink)
     shape = (network.depth, network.n, network.n)
     edges = (network.capacity - residual).reshape(shape)[:layer] * factor

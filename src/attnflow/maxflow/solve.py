@@ -2,7 +2,7 @@
 
 Rows (one source, all its sinks) are shared out over threads; the compiled code runs without
 Python's lock. Layers are solved from the bottom up, because what is known of a layer settles
-much of the next (see `settled_from_below`). A value whose proof rounding spoils is solved again
+much of the next (see `settle_row`). A value whose proof rounding spoils is solved again
 in whole numbers.
 """
 
@@ -25,17 +25,19 @@ from attnflow.maxflow.network import (
     Scratch,
     build_network,
     build_scratch,
+    check_numbers,
     forget_residual,
 )
-from attnflow.maxflow.pair import PROOFS, SOLVED_AGAIN, UNPROVED, solve_rows
-from attnflow.maxflow.settling import settled_from_below
+from attnflow.maxflow.pair import PROOFS, SOLVED_AGAIN, UNPROVED, solve_block
 from attnflow.maxflow.single import solve_in_whole_numbers
 
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int], None]  # pairs done, pairs in all
+Block = tuple[int, int, int, int]  # the first layer and the one behind the last; the same of rows
 
 PAIRS_PER_CALL = 2000  # so that a call takes well under a second and can be interrupted
 PAIRS_PER_THREAD = 500  # less work than this is not worth another thread
+NONE = np.empty(0)
 KEPT, KEPT_BYTES = 4, 16 * 2**20  # how many threads' memory is kept between jobs, and how large
 
 _keeping = Lock()
@@ -82,23 +84,18 @@ def max_flows(
     """
     network, factor, unlimited = build_network(np.asarray(capacities, dtype=np.float64))
     n, depth = network.n, network.depth
-    levels = np.arange(1, depth + 1) if layers is None else np.asarray(layers, np.int64)
-    origins = np.arange(n) if sources is None else np.asarray(sources, np.int64)
-    targets = np.arange(n) if sinks is None else np.asarray(sinks, np.int64)
+    asked = np.arange(1, depth + 1) if layers is None else check_numbers("layer", layers, 1, depth)
+    levels = np.asarray(sorted(set(asked.tolist())), np.int64)
+    origins = np.arange(n) if sources is None else check_numbers("source", sources, 0, n - 1)
+    targets = np.arange(n) if sinks is None else check_numbers("sink", sinks, 0, n - 1)
     shape = (levels.size, origins.size, targets.size)
-    lower, upper = np.empty(shape), np.empty(shape)
-    proofs = np.empty(shape, np.int64)
-    known = np.zeros(shape, bool)
+    lower, upper, proofs = np.empty(shape), np.empty(shape), np.empty(shape, np.int64)
     workers = count_threads(threads, proofs.size)
-    run = _Run(network, origins, targets, tolerance / factor, workers, progress, proofs.size)
-    everyone = origins.size == n and np.array_equal(origins, np.arange(n))
-    rows = {level: i for i, level in enumerate(levels.tolist())}
-    for level, i in sorted(rows.items()):
-        if everyone and level > 2 and level - 1 in rows:
-            below = lower[rows[level - 1]]
-            known[i] = settled_from_below(network, level, targets, below, lower[i], upper[i])
-        run.solve_layer(level, known[i], lower[i], upper[i], proofs[i])
-    run.give_back()
+    job = _Job(network, levels, origins, targets, tolerance / factor, lower, upper, proofs)
+    job.run(workers, progress)
+    if levels.tolist() != asked.tolist():  # not ascending, or one of them twice
+        order = np.searchsorted(levels, asked)
+        levels, lower, upper, proofs = levels[order], lower[order], upper[order], proofs[order]
     counts = np.bincount(proofs.reshape(-1), minlength=len(PROOFS))
     if counts[UNPROVED]:
         _solve_again(network, levels, origins, targets, lower, upper, proofs)
@@ -164,82 +161,87 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-class _Run:
-    """The rows of one job, shared out over threads."""
+class _Job:
+    """All the pairs of one call, shared out over threads."""
 
     def __init__(
         self,
         network: Network,
+        levels: NDArray[np.int64],
         sources: NDArray[np.int64],
         sinks: NDArray[np.int64],
         tolerance: float,
-        threads: int,
-        progress: Progress | None,
-        n_pairs: int,
-    ) -> None:
-        self.network = network
-        self.sources = sources
-        self.sinks = sinks
-        self.tolerance = tolerance
-        self.progress = progress
-        self.done = 0
-        self.total = n_pairs
-        self.scratches = [take_scratch(network.n, network.depth) for _ in range(threads)]
-
-    def solve_layer(
-        self,
-        level: int,
-        known: NDArray[np.bool_],
         lower: Floats,
         upper: Floats,
-        proofs: NDArray[np.int64],
+        proofs: np.ndarray[tuple[int, int, int], np.dtype[np.int64]],
     ) -> None:
-        """Solve all rows of one layer, except what is known; fills lower, upper and proofs."""
+        n = network.n
+        self.network = network
+        self.shape: tuple[int, int, int] = proofs.shape
+        self.stop = np.zeros(1, np.int64)
+        everyone = sources.size == n and bool((sources == np.arange(n)).all())
+        into = NONE
+        if everyone:
+            into = network.layout[: n * n].reshape(n, n).sum(axis=1)[sinks]  # its first: columns
+        self.arguments = (
+            levels, sources, sinks, into, everyone, tolerance, self.stop,
+            lower, upper, proofs, n, network.depth, network.capacity, network.layout,
+        )  # fmt: skip
+
+    def run(self, threads: int, progress: Progress | None) -> None:
+        """Solve a small job in one call, another layer after layer, some rows at a time."""
+        layers, rows, sinks = self.shape
+        total = layers * rows * sinks
+        small = total <= PAIRS_PER_CALL
+        high, wide = (layers, rows) if small else (1, max(1, PAIRS_PER_CALL // sinks))
         net = self.network
-        step = max(1, PAIRS_PER_CALL // self.sinks.size)
-        starts = range(0, self.sources.size, step)
-        stop = np.zeros(1, np.int64)
-        announce_compilation(solve_rows, net.causal)
+        announce_compilation(solve_block, net.causal)
+        scratches = [take_scratch(net.n, net.depth) for _ in range(threads)]
+        done = 0
 
-        def work(start: int, scratch: Scratch) -> int:
-            end = min(start + step, self.sources.size)
-            solve_rows(
-                net.causal, start, end, level, self.sources, self.sinks, known, self.tolerance,
-                stop, lower, upper, proofs, net.n, net.depth, net.capacity, net.layout, *scratch,
-            )  # fmt: skip
-            return (end - start) * int(self.sinks.size)
+        def report(pairs: int) -> None:
+            nonlocal done
+            done += pairs
+            if progress is not None:
+                progress(done, total)
 
-        if len(self.scratches) == 1:
-            for start in starts:
-                self._report(work(start, self.scratches[0]))
-        else:
-            self._share_out(starts, work, stop)
+        for first in range(0, layers, max(1, high)):
+            blocks = [
+                (first, first + high, start, min(start + wide, rows))
+                for start in range(0, rows, max(1, wide))
+            ]
+            self._share_out(blocks, scratches, report)
+        for scratch in scratches:  # for later jobs, now that no thread is running
+            keep_scratch(net.n, net.depth, scratch)
 
     def _share_out(
-        self, starts: Sequence[int], work: Callable[[int, Scratch], int], stop: NDArray[np.int64]
+        self,
+        blocks: Sequence[Block],
+        scratches: Sequence[Scratch],
+        report: Callable[[int], None],
     ) -> None:
-        """Give every thread one call at a time, until all are done or something goes wrong."""
-        waiting = list(reversed(starts))
-        idle = list(self.scratches)
+        """Give every thread one block at a time, until all are done or something goes wrong."""
+        if len(scratches) == 1 or len(blocks) == 1:
+            for block in blocks:
+                report(self._solve(block, scratches[0]))
+            return
+        waiting = list(reversed(blocks))
+        idle = list(scratches)
         running: dict[Future[int], Scratch] = {}
         with ThreadPoolExecutor(len(idle)) as pool:
             try:
                 while waiting or running:
                     while waiting and idle:
                         scratch = idle.pop()
-                        running[pool.submit(work, waiting.pop(), scratch)] = scratch
+                        running[pool.submit(self._solve, waiting.pop(), scratch)] = scratch
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         idle.append(running.pop(future))
-                        self._report(future.result())
-            finally:
-                stop[0] = 1  # after an interrupt or an error: end the threads at the next pair
+                        report(future.result())
+            except BaseException:
+                self.stop[0] = 1  # an interrupt or an error: end the threads at the next pair
+                raise
 
-    def give_back(self) -> None:
-        """Keep the threads' memory for later jobs, now that none is running."""
-        for scratch in self.scratches:
-            keep_scratch(self.network.n, self.network.depth, scratch)
-
-    def _report(self, pairs: int) -> None:
-        self.done += pairs
-        if self.progress is not None:
-            self.progress(self.done, self.total)
+    def _solve(self, block: Block, scratch: Scratch) -> int:
+        """Solve a block; returns the number of its pairs."""
+        solve_block(self.network.causal, block, *self.arguments, *scratch)
+        return (block[1] - block[0]) * (block[3] - block[2]) * self.shape[2]

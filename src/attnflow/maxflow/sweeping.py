@@ -17,8 +17,9 @@ import numpy as np
 from attnflow.maxflow.absorbing import land, through_chain, use_chain
 from attnflow.maxflow.compiling import inlined, vectorised
 from attnflow.maxflow.network import NOTHING
+from attnflow.maxflow.pointers import place
 
-U = np.uint64  # unsigned indices spare Numba the test for negative ones
+U = np.uint64
 
 
 @inlined
@@ -29,9 +30,9 @@ def sweep_source(level: int, s: int, t: int, net: Any, ws: Any) -> Any:
     """
     row = ((level - 1) * net.n + s) * net.n
     total = sweep(np.inf, row, level - 1, t, t, ws.sent, net, ws)
-    offer = net.capacity[U(row + t)] - ws.sent[U(t)]
+    offer = net.capacity[row + t] - ws.sent[t]
     gave = land(offer, level - 1, t, net, ws)  # the sink's own position has no drops
-    ws.sent[U(t)] += gave
+    ws.sent[t] += gave
     return total + gave
 
 
@@ -45,11 +46,11 @@ def sweep_rows(level: int, left: float, s: int, t: int, net: Any, ws: Any) -> fl
     total = 0.0
     for x in range(1, level):
         room = through_chain(left - total, s, x + 1, level - 1, net, ws)
-        at = U(s * net.depth + x)
+        at = s * net.depth + x
         if room <= NOTHING or ws.cursor[at] > 0 or ws.taken[at] > 0:
             continue
         row = (x * n + s) * n
-        given = ws.swept[x * n : (x + 1) * n]
+        given = place(ws.swept, x * n)
         if x == 1:
             gave = sweep_last(room, row, s, t, given, net, ws)
         else:
@@ -86,9 +87,9 @@ def sweep_row(
     They pass on what they can: over drops into the sink's chain, highest first, then down to
     their own edges into the sink. Adds what each got to `given` [n], and returns the sum.
     """
-    kept_u, kept_t = slack[U(u)], slack[U(t)]
-    slack[U(u)], slack[U(t)] = 0.0, 0.0  # so that they get nothing
-    room = max(min(need[U(t)], kept_t), 0.0)
+    kept_u, kept_t = slack[u], slack[t]
+    slack[u], slack[t] = 0.0, 0.0  # so that they get nothing
+    room = max(min(need[t], kept_t), 0.0)
     for q in range(n):
         dropped[q] = 0.0
     for x in range(1, m if room > 0 else 1):
@@ -102,7 +103,7 @@ def sweep_row(
         landed[q] = offer
         dropped[q] = drop
         falling += drop
-    slack[U(u)], slack[U(t)] = kept_u, kept_t
+    slack[u], slack[t] = kept_u, kept_t
     share = room / falling if falling > room else 1.0
     own = 0.0
     for q in range(n):
@@ -137,11 +138,11 @@ def sweep_row(
             drops[at + q] -= drop
             used[at + q] -= drop
             arrived += drop
-        used[U(at - n + t)] += arrived
+        used[at - n + t] += arrived
         missing -= arrived
-    need[U(t)] -= falling
-    used[U(t)] -= falling
-    slack[U(t)] -= falling
+    need[t] -= falling
+    used[t] -= falling
+    slack[t] -= falling
     return total if total < amount else amount
 
 
@@ -151,8 +152,8 @@ def sweep_last_row(
     landed: Any,
 ) -> float:  # fmt: skip
     """The same for positions of level 1, which have nothing but their own edges."""
-    kept_u, kept_t = need[U(u)], need[U(t)]
-    need[U(u)], need[U(t)] = 0.0, 0.0
+    kept_u, kept_t = need[u], need[t]
+    need[u], need[t] = 0.0, 0.0
     total = 0.0
     for q in range(n):
         rest = max(min(capacity[row + q] - given[q], need[q]), 0.0)
@@ -163,5 +164,5 @@ def sweep_last_row(
         rest = landed[q] * part
         need[q] -= rest
         given[q] += rest
-    need[U(u)], need[U(t)] = kept_u, kept_t
+    need[u], need[t] = kept_u, kept_t
     return total if total < amount else amount

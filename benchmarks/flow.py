@@ -106,7 +106,7 @@ def authors_way(repeats: int) -> dict[str, Any]:
     """All pairs at all layers of 16 tokens, by our solver and by Edmonds-Karp."""
     capacities = graphs.real_attention(16)
     depth, n, _ = capacities.shape
-    ours = median_seconds(lambda: max_flows(capacities, threads=1), repeats * 7)
+    ours = median_seconds(lambda: max_flows(capacities, threads=1), repeats * 40)
     pairs = [(k + 1, p, t) for k, p, t in np.ndindex(depth, n, n)]
     start = time.perf_counter()
     values = peers.authors_way(capacities, pairs)

@@ -9,8 +9,9 @@ in whole numbers.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -36,6 +37,7 @@ Progress = Callable[[int, int], None]  # pairs done, pairs in all
 Block = tuple[int, int, int, int]  # the first layer and the one behind the last; the same of rows
 
 PAIRS_PER_CALL = 2000  # so that a call takes well under a second and can be interrupted
+BLOCKS_PER_THREAD = 16  # of each layer at least, so that no thread waits long for another
 PAIRS_PER_THREAD = 500  # less work than this is not worth another thread
 NONE = np.empty(0)
 KEPT, KEPT_BYTES = 4, 16 * 2**20  # how many threads' memory is kept between jobs, and how large
@@ -162,7 +164,7 @@ def _processors() -> int:
 
 
 class _Job:
-    """All the pairs of one call, shared out over threads."""
+    """All the pairs of one call, in blocks that threads take from a queue."""
 
     def __init__(
         self,
@@ -178,6 +180,8 @@ class _Job:
         n = network.n
         self.network = network
         self.shape: tuple[int, int, int] = proofs.shape
+        self.waiting: deque[Block] = deque()
+        self.finished: deque[int] = deque()  # pairs that are solved and not yet reported
         self.stop = np.zeros(1, np.int64)
         everyone = sources.size == n and bool((sources == np.arange(n)).all())
         into = NONE
@@ -189,59 +193,69 @@ class _Job:
         )  # fmt: skip
 
     def run(self, threads: int, progress: Progress | None) -> None:
-        """Solve a small job in one call, another layer after layer, some rows at a time."""
-        layers, rows, sinks = self.shape
+        """Solve all pairs, layer by layer. This thread works like the others, and reports."""
+        net, (layers, rows, sinks) = self.network, self.shape
         total = layers * rows * sinks
-        small = total <= PAIRS_PER_CALL
-        high, wide = (layers, rows) if small else (1, max(1, PAIRS_PER_CALL // sinks))
-        net = self.network
         announce_compilation(solve_block, net.causal)
+        report = _Report(self.finished, total, progress)
         scratches = [take_scratch(net.n, net.depth) for _ in range(threads)]
-        done = 0
-
-        def report(pairs: int) -> None:
-            nonlocal done
-            done += pairs
-            if progress is not None:
-                progress(done, total)
-
-        for first in range(0, layers, max(1, high)):
-            blocks = [
-                (first, first + high, start, min(start + wide, rows))
-                for start in range(0, rows, max(1, wide))
-            ]
-            self._share_out(blocks, scratches, report)
+        if total <= PAIRS_PER_CALL:
+            self.waiting.append((0, layers, 0, rows))
+            self._work(scratches[0], report)
+        elif threads == 1:
+            for layer in range(layers):
+                self._fill(layer, PAIRS_PER_CALL // sinks)
+                self._work(scratches[0], report)
+        else:
+            wide = min(PAIRS_PER_CALL // sinks, rows // (BLOCKS_PER_THREAD * threads))
+            with ThreadPoolExecutor(threads - 1) as pool:
+                try:
+                    for layer in range(layers):
+                        self._fill(layer, wide)
+                        others = [pool.submit(self._work, scratch) for scratch in scratches[1:]]
+                        self._work(scratches[0], report)
+                        for other in others:
+                            other.result()
+                        report()
+                finally:
+                    self.waiting.clear()  # after an interrupt or an error, nothing new is begun,
+                    self.stop[0] = 1  # and what was begun ends at the next pair
         for scratch in scratches:  # for later jobs, now that no thread is running
             keep_scratch(net.n, net.depth, scratch)
 
-    def _share_out(
-        self,
-        blocks: Sequence[Block],
-        scratches: Sequence[Scratch],
-        report: Callable[[int], None],
-    ) -> None:
-        """Give every thread one block at a time, until all are done or something goes wrong."""
-        if len(scratches) == 1 or len(blocks) == 1:
-            for block in blocks:
-                report(self._solve(block, scratches[0]))
-            return
-        waiting = list(reversed(blocks))
-        idle = list(scratches)
-        running: dict[Future[int], Scratch] = {}
-        with ThreadPoolExecutor(len(idle)) as pool:
-            try:
-                while waiting or running:
-                    while waiting and idle:
-                        scratch = idle.pop()
-                        running[pool.submit(self._solve, waiting.pop(), scratch)] = scratch
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        idle.append(running.pop(future))
-                        report(future.result())
-            except BaseException:
-                self.stop[0] = 1  # an interrupt or an error: end the threads at the next pair
-                raise
+    def _fill(self, layer: int, wide: int) -> None:
+        """Queue all rows of a layer, so many at a time."""
+        rows, step = self.shape[1], max(1, wide)
+        for start in range(0, rows, step):
+            self.waiting.append((layer, layer + 1, start, min(start + step, rows)))
 
-    def _solve(self, block: Block, scratch: Scratch) -> int:
-        """Solve a block; returns the number of its pairs."""
-        solve_block(self.network.causal, block, *self.arguments, *scratch)
-        return (block[1] - block[0]) * (block[3] - block[2]) * self.shape[2]
+    def _work(self, scratch: Scratch, report: Callable[[], None] | None = None) -> None:
+        """Solve blocks from the queue until it is empty."""
+        while True:
+            try:
+                block = self.waiting.popleft()
+            except IndexError:
+                return
+            solve_block(self.network.causal, block, *self.arguments, *scratch)
+            self.finished.append((block[1] - block[0]) * (block[3] - block[2]) * self.shape[2])
+            if report is not None:
+                report()
+
+
+class _Report:
+    """Tells the caller how many pairs are done."""
+
+    def __init__(self, finished: deque[int], total: int, progress: Progress | None) -> None:
+        self.finished = finished
+        self.done = 0
+        self.total = total
+        self.progress = progress
+
+    def __call__(self) -> None:
+        """Count what was finished since the last time."""
+        news = 0
+        while self.finished:
+            news += self.finished.popleft()
+        self.done += news
+        if news and self.progress is not None:
+            self.progress(self.done, self.total)

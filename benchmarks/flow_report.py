@@ -133,7 +133,7 @@ hopping edges that the next column counts. Whole rows at once, which the source 
 give, are not among these. At the middle layers most pairs need a search, and that is what keeps jobs
 over all layers from gaining as much as the last layer alone.
 
-Tried, and no faster or slower: whole rows from every position; whole columns, into the positions of
+Tried, and left out because nothing is gained: whole rows from every position; whole columns, into the positions of
 layer 1 that still lack something; trying the cuts of earlier sinks first, which prove most of what is
 guessed now, but guessing is cheap; and making a cut smaller level by level before a search, which
 spares four searches of five without augmenting and takes as long as they do.

@@ -1,12 +1,15 @@
-"""The solver without Numba's compiler, for debugging."""
+"""How the solver is compiled and kept, and that it also runs without the compiler."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+
+from attnflow.maxflow import compiling
 
 
 def test_the_solver_also_runs_with_the_compiler_switched_off():
@@ -28,3 +31,37 @@ print(repr(max_flows(rows).values.tolist()))
     ]
     compiled, plain = (np.asarray(json.loads(text)) for text in found)
     assert plain == pytest.approx(compiled, abs=1e-12)
+
+
+def test_a_change_in_a_called_file_is_seen(tmp_path):
+    package = tmp_path / "kernels"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    shutil.copy(compiling.__file__, package / "compiling.py")
+    (package / "outer.py").write_text(
+        "from kernels.compiling import kernel\n"
+        "from kernels.inner import value\n\n"
+        "@kernel\n"
+        "def twice():\n"
+        "    return 2 * value()\n"
+    )
+
+    def write(value):
+        (package / "inner.py").write_text(
+            f"from kernels.compiling import kernel\n\n@kernel\ndef value():\n    return {value}\n"
+        )
+
+    def run():
+        code = "from kernels.outer import twice; print(twice(), dict(twice.stats.cache_hits))"
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        environment.pop("NUMBA_CACHE_DIR", None)
+        return subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code],
+            env=environment, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+
+    write(3)
+    assert run() == "6 {}\n"
+    assert run() == "6 {(): 1}\n"
+    write(10)
+    assert run() == "20 {}\n"

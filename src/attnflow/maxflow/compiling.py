@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -17,22 +18,33 @@ logger = logging.getLogger(__name__)
 # kernels allocate nothing, and their arrays are kept alive by the caller.
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 
+# What tells whether the files that kernels are made of have changed.
+SOURCES = [
+    (path.name, path.stat().st_mtime, path.stat().st_size)
+    for path in sorted(Path(__file__).parent.glob("*.py"))
+]
+
 
 def kernel(function: Function) -> Function:
     """Compile a function that only reads and writes the arrays it is given."""
-    compiled: Function = numba.njit(**OPTIONS)(function)
-    return compiled
+    return _compile(function)
 
 
 def vectorised(function: Function) -> Function:
     """Compile it with sums in any order, so that several numbers are added at a time."""
-    compiled: Function = numba.njit(**OPTIONS, fastmath={"reassoc", "nsz"})(function)
-    return compiled
+    return _compile(function, fastmath={"reassoc", "nsz"})
 
 
 def inlined(function: Function) -> Function:
     """Compile it into its callers: for the innermost steps, where a call is too dear."""
-    compiled: Function = numba.njit(**OPTIONS, inline="always")(function)
+    return _compile(function, inline="always")
+
+
+def _compile(function: Function, **options: Any) -> Function:
+    compiled: Function = numba.njit(**OPTIONS, **options)(function)
+    index: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if hasattr(index, "_source_stamp"):  # Numba looks at this kernel's file, not at those it calls
+        index._source_stamp = (index._source_stamp, SOURCES)
     return compiled
 
 

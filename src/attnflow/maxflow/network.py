@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.errors import InputError, ShapeError
-from attnflow.maxflow.compiling import inlined, kernel
+from attnflow.maxflow.compiling import inlined, kernel, uncompiled
 from attnflow.maxflow.pointers import place
 
 # Residual capacities at or below this count as used up. Capacities are scaled so that the
@@ -224,7 +224,7 @@ def is_causal(capacity: Any) -> bool:
 
 def build_scratch(n: int, depth: int) -> Scratch:
     """Allocate one thread's memory, for networks of one size."""
-    words, log, nodes = (n + 63) // 64, 16 * n * depth + 1024, (depth + 1) * n
+    words, log, nodes = (n + 63) // 64, uncompiled(log_size)(n, depth), (depth + 1) * n
     reals = 5 * n + 4 * n * depth + 2 * (depth + 1) + log + depth * n * n
     wholes = n + n * depth + 3 * (depth + 1) + 3 * log + 6 * nodes
     scratch = Scratch(
@@ -238,7 +238,7 @@ def build_scratch(n: int, depth: int) -> Scratch:
 
 def forget_residual(scratch: Scratch, n: int, depth: int) -> None:
     """Make the memory fit for another network: the first use fills the whole residual graph."""
-    log = 16 * n * depth + 1024
+    log = uncompiled(log_size)(n, depth)
     touched = n + n * depth + 3 * (depth + 1) + log  # where it starts, see `workspace_of`
     scratch.wholes[touched] = 2 * log  # more than fit
 
@@ -248,7 +248,7 @@ def workspace_of(network: Any, scratch: Any) -> Any:
     """Cut up the memory of one thread."""
     n, depth = network.n, network.depth
     reals, wholes, words = scratch.reals, scratch.wholes, scratch.words
-    log, nodes, edges = 16 * n * depth + 1024, (depth + 1) * n, n * depth
+    log, nodes, edges = log_size(n, depth), (depth + 1) * n, n * depth
     levels, inflow = (depth + 1) * ((n + 63) // 64), edges * ((n + 63) // 64)
     used = 3 * n + edges
     amounts = used + 2 * edges

@@ -207,15 +207,9 @@ def remember(edge: Any, net: Any, ws: Any) -> None:
 
 @kernel
 def maximise(
-    level: int,
-    s: int,
-    t: int,
-    nothing: Any,
-    capacity: Any,
-    residual: Any,
-    network: Any,
-    scratch: Any,
-) -> Any:
+    level: int, s: int, t: int, nothing: Any,
+    capacity: Any, residual: Any, network: Any, scratch: Any,
+) -> Any:  # fmt: skip
     """Augment until no path is left; returns what was added and in how many rounds."""
     net, ws = tables_of(network), workspace_of(network, scratch)
     added = nothing - nothing

@@ -39,8 +39,8 @@ Block = tuple[int, int, int, int]  # the first layer and the one behind the last
 PAIRS_PER_CALL = 2000  # so that a call takes well under a second and can be interrupted
 BLOCKS_PER_THREAD = 16  # of each layer at least, so that no thread waits long for another
 PAIRS_PER_THREAD = 500  # less work than this is not worth another thread
-NONE = np.empty(0)
 KEPT, KEPT_BYTES = 4, 16 * 2**20  # how many threads' memory is kept between jobs, and how large
+NOT_NEEDED = np.empty(0)
 
 _keeping = Lock()
 _kept: list[tuple[tuple[int, int], Scratch]] = []  # sizes with memory that no thread uses
@@ -184,7 +184,7 @@ class _Job:
         self.finished: deque[int] = deque()  # pairs that are solved and not yet reported
         self.stop = np.zeros(1, np.int64)
         everyone = sources.size == n and bool((sources == np.arange(n)).all())
-        into = NONE
+        into = NOT_NEEDED
         if everyone:
             into = network.layout[: n * n].reshape(n, n).sum(axis=1)[sinks]  # its first: columns
         self.arguments = (

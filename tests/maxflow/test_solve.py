@@ -204,6 +204,13 @@ def test_the_layer_below_settles_deep_layers():
     assert flows.values[[9, 12, 15]] == pytest.approx(one_by_one, abs=1e-12)
 
 
+def test_the_layer_below_settles_flows_that_fill_neither_end():
+    chains = np.asarray([[0.9, 0.8], [0.2, 0.6], [0.5, 0.4]])
+    flows = max_flows(np.stack([np.diag(layer) for layer in chains]))
+    assert flows.values[2].tolist() == [[0.2, 0.0], [0.0, 0.4]]
+    assert flows.proofs["settled_below"] == 4
+
+
 def test_unlimited_edges_carry_everything():
     # Position 0 is carried through layers 2 and 3; below, 0.4 of it comes from token 1.
     capacities = np.asarray([[[0.6, 0.4], [0.0, 1.0]]] + [[[np.inf, 0.0], [0.5, 0.5]]] * 2)

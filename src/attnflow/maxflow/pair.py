@@ -18,6 +18,7 @@ from attnflow.maxflow.network import (
     workspace_of,
 )
 from attnflow.maxflow.ordering import sort_edges
+from attnflow.maxflow.pointers import place
 from attnflow.maxflow.residual import (
     clear_inflow,
     cut_capacity,
@@ -25,7 +26,7 @@ from attnflow.maxflow.residual import (
     maximise,
     put_back,
 )
-from attnflow.maxflow.settling import settle_row
+from attnflow.maxflow.settling import UNSETTLED, settled_flow
 
 # How a value was proved. The code of a proof is its place in this list.
 PROOFS = (
@@ -117,6 +118,7 @@ def solve_block(
     """
     network = Network(n, depth, causal, capacity, layout)
     scratch = Scratch(reals, wholes, words)
+    ws = workspace_of(network, scratch)
     for i in range(block[0], block[1]):
         level = levels[i]
         settling = everyone and i > 0 and level > 2 and levels[i - 1] == level - 1
@@ -124,20 +126,18 @@ def solve_block(
             s = sources[r]
             if level > 2:
                 sort_edges(level, s, network, scratch)
-            row = proofs[i, r]
-            for k in range(sinks.size):
-                row[k] = UNPROVED
-            if settling:
-                below = lower[i - 1]
-                settle_row(
-                    level, s, SETTLED_BELOW, below, into, lower[i, r], upper[i, r], row, network
-                )
+            edges = place(capacity, ((level - 1) * n + s) * n)
             for k in range(sinks.size):
                 if stop[0] != 0:
                     return
-                if row[k] == SETTLED_BELOW:
-                    continue
+                if settling:
+                    below = (lower[i - 1], upper[i - 1])
+                    value = settled_flow(s, k, n, into[k], *below, edges, ws.need)
+                    if value != UNSETTLED:
+                        lower[i, r, k] = upper[i, r, k] = value
+                        proofs[i, r, k] = SETTLED_BELOW
+                        continue
                 value, cut, proof = solve_pair(level, s, sinks[k], tolerance, network, scratch)
                 lower[i, r, k] = value
                 upper[i, r, k] = cut
-                row[k] = proof
+                proofs[i, r, k] = proof

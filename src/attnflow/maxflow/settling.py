@@ -1,40 +1,46 @@
-"""What the flows of one layer prove about the next one, without a search."""
+"""What the flows of one layer prove about the next one, without a flow.
+
+The source's side of a cut has some positions S of the level below the source on it. The cut then
+holds the source's edges to all others, and a cut between S and the sink. The latter is at least the
+largest flow that a single position of S has, and need not be more than the sum of their flows. So
+the layer below tells how small the smallest cut can be, and how large it is at most; where the two
+meet, that is the flow.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from attnflow.maxflow.compiling import kernel
+from attnflow.maxflow.compiling import vectorised
 from attnflow.maxflow.network import CERTIFIED
-from attnflow.maxflow.pointers import place
+
+UNSETTLED = -1.0
 
 
-@kernel
-def settle_row(
-    level: int, s: int, proof: int, below: Any, into: Any,
-    lower: Any, upper: Any, proofs: Any, network: Any,
-) -> None:  # fmt: skip
-    """Fill in the values from (level, s) that those of the level below prove, with `proof`.
+@vectorised
+def settled_flow(
+    s: int, k: int, n: int, into: float, lower: Any, upper: Any, edges: Any, flows: Any
+) -> float:
+    """The flow from s to sink number k if the flows of the level below leave no choice.
 
-    below: [positions, sinks], the flows from all positions one level lower; into: [sinks], what
-    each sink can take in. Flows are convex: shares of the flows of several positions add up to a
-    flow. So if a source has enough edges, by capacity, to positions that each fill the sink, it
-    fills the sink as well; and if each position it sends to passes on all that the source has, the
-    source is emptied.
+    lower, upper: [positions, sinks], bounds of these flows; into: what the sink can take in;
+    edges: [n], those of the source; flows: [n], scratch.
     """
-    n = network.n
-    edges = place(network.capacity, ((level - 1) * n + s) * n)
-    out = 0.0
+    most = 0.0
     for u in range(n):
-        out += edges[u]
-    for k in range(into.size):
-        lower[k] = 0.0  # here: edges to positions that fill the sink
-        upper[k] = 0.0  # here: edges to those that hold something back
+        most += min(edges[u], upper[u, k])
+    most = min(most, into)
     for u in range(n):
-        for k in range(into.size):
-            lower[k] += edges[u] if below[u, k] >= into[k] - CERTIFIED / 4 else 0.0
-            upper[k] += edges[u] if below[u, k] < out - CERTIFIED / 4 else 0.0
-    for k in range(into.size):
-        if lower[k] >= into[k] if into[k] <= out else upper[k] == 0:
-            lower[k] = upper[k] = min(into[k], out)
-            proofs[k] = proof
+        flows[u] = lower[u, k]
+    enough = most - CERTIFIED / 4
+    for j in range(n):
+        u = (
+            s + j if s + j < n else s + j - n
+        )  # the source's own position first: it says no most often
+        if flows[u] < enough:  # the smallest cut with u and nobody better on the source's side
+            cut = flows[u]
+            for w in range(n):
+                cut += edges[w] if flows[w] > flows[u] else 0.0
+            if cut < enough:
+                return UNSETTLED
+    return most

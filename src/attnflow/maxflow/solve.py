@@ -2,7 +2,7 @@
 
 Rows (one source, all its sinks) are shared out over threads; the compiled code runs without
 Python's lock. Layers are solved from the bottom up, because what is known of a layer settles
-much of the next (see `settle_row`). A value whose proof rounding spoils is solved again
+much of the next (see `settling`). A value whose proof rounding spoils is solved again
 in whole numbers.
 """
 

@@ -133,10 +133,10 @@ hopping edges that the next column counts. Whole rows at once, which the source 
 give, are not among these. At the middle layers most pairs need a search, and that is what keeps jobs
 over all layers from gaining as much as the last layer alone.
 
-Tried, and left out because nothing is gained: whole rows from every position; whole columns, into the positions of
-layer 1 that still lack something; trying the cuts of earlier sinks first, which prove most of what is
-guessed now, but guessing is cheap; and making a cut smaller level by level before a search, which
-spares four searches of five without augmenting and takes as long as they do.
+Tried, and left out because nothing is gained: whole rows from every position; whole columns, into the
+positions of layer 1 that still lack something; trying the cuts of earlier sinks first, which prove most
+of what is guessed now, but guessing is cheap; and making a cut smaller level by level before a search,
+which spares four of five searches that find nothing to add, and takes as long as they do.
 
 At 16 tokens rows save nothing, since there is little to hand out. All 256 pairs of one layer take, from
 layer 1 to layer {len(layers)}, {", ".join(f"{layer:.0f}" for layer in layers)} microseconds, of which the call itself is

@@ -131,8 +131,9 @@ def solve_block(
                 if stop[0] != 0:
                     return
                 if settling:
-                    below = (lower[i - 1], upper[i - 1])
-                    value = settled_flow(s, k, n, into[k], *below, edges, ws.need)
+                    value = settled_flow(
+                        s, k, n, into[k], lower[i - 1], upper[i - 1], edges, ws.need
+                    )
                     if value != UNSETTLED:
                         lower[i, r, k] = upper[i, r, k] = value
                         proofs[i, r, k] = SETTLED_BELOW

@@ -1,8 +1,10 @@
 """Places in arrays, for the compiled solver: what indices are counted from.
 
-An array is seven numbers to the compiler, a place in one is a single number; and an index counted
-from a place is not looked at for being negative, which keeps loops from running on several numbers
-at a time. With dozens of arrays in every kernel, compiling takes half as long, and so do calls.
+An array is seven numbers to the compiler, a place in one is a single number. And every index into
+an array is looked at for being negative, so that loops cannot run on several numbers at a time; an
+index counted from a place is not. With dozens of arrays in every kernel that saves a third of
+compiling, and most of a call. Nothing checks these indices: what comes from outside is checked
+before.
 """
 
 from __future__ import annotations

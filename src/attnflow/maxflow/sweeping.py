@@ -19,8 +19,6 @@ from attnflow.maxflow.compiling import inlined, vectorised
 from attnflow.maxflow.network import NOTHING
 from attnflow.maxflow.pointers import place
 
-U = np.uint64
-
 
 @inlined
 def sweep_source(level: int, s: int, t: int, net: Any, ws: Any) -> Any:

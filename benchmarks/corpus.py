@@ -25,14 +25,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from attnflow.corpus.captured import attribute_batch
-from attnflow.corpus.computing import Computer
 from attnflow.corpus.example import Example
-from attnflow.corpus.pipeline import run_shards
+from attnflow.corpus.job import run
+from attnflow.corpus.local_engine import run_shards
 from attnflow.corpus.progress import Progress
-from attnflow.corpus.running import run
+from attnflow.corpus.scorer import Computer, attribute_batch
 from attnflow.corpus.settings import Settings
-from attnflow.models.encoding import collate
+from attnflow.models.inputs import collate
 from attnflow.models.loading import load_model
 from benchmarks.corpus_report import show, write_page
 from benchmarks.corpus_scale import authors_way, measure_memory, measure_ray, print_peak

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from attnflow.corpus.computing import Computer
 from attnflow.corpus.example import Example, Scored
-from attnflow.corpus.running import run
+from attnflow.corpus.job import run
+from attnflow.corpus.scorer import Computer
 from attnflow.corpus.settings import Settings
 from benchmarks.corpus_texts import cut, iterate_texts
 
@@ -78,7 +78,7 @@ def print_peak(n: int, folder: Path) -> None:
 
 def measure_ray(texts: list[str], rounds: int = 2) -> dict[str, Any]:
     """Examples a second with one worker and with two, once they are at work."""
-    from attnflow.corpus.cluster import connected, run_on_cluster
+    from attnflow.corpus.ray_engine import connected, run_on_cluster
 
     settings = Settings(methods=("rollout", "flow"), truncate="cut")
     rates: dict[int, list[float]] = {1: [], 2: []}

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.maxflow import max_flow, max_flows
-from attnflow.maxflow.compiling import kernel
-from attnflow.maxflow.cuts import guessed_cut
-from attnflow.maxflow.greedy import STUCK, greedy_flow
-from attnflow.maxflow.network import CERTIFIED, build_network, build_scratch
-from attnflow.maxflow.ordering import sort_edges
+from attnflow.maxflow.greedy import STUCK, greedy_flow, sort_edges
+from attnflow.maxflow.jit import kernel
+from attnflow.maxflow.layout import CERTIFIED, build_network, build_scratch
 from attnflow.maxflow.pair import solve_pair
+from attnflow.maxflow.proofs import guessed_cut
 from attnflow.maxflow.residual import load_greedy
 from benchmarks import graphs
 

@@ -188,9 +188,9 @@ def draw_growth(growth: dict[str, Any]) -> None:
 
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     axes = figure.subplots(1, 2)
-    for axis, what, colour in zip(axes, ("tokens", "layers"), ("#0072b2", "#d55e00"), strict=True):
+    for axis, what, color in zip(axes, ("tokens", "layers"), ("#0072b2", "#d55e00"), strict=True):
         x, y = growth[what], growth[f"microseconds_by_{what}"]
-        axis.loglog(x, y, "o-", color=colour)
+        axis.loglog(x, y, "o-", color=color)
         axis.set_xticks(x, [str(value) for value in x])
         axis.xaxis.set_minor_formatter(NullFormatter())
         ticks = [v for v in (5, 10, 20, 50, 100, 200) if min(y) * 0.7 <= v <= max(y) * 1.4]

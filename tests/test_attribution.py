@@ -103,7 +103,7 @@ def test_tensors_come_to_numpy():
 def test_what_is_saved_comes_back(tmp_path):
     path = tmp_path / "a.safetensors"
     tokens = ("😀", "שלום", "\"'<b>", "", "a\nb", "\ud83d")
-    settings = {"heads": "mean", "residual_weight": [0.5, 0.25], "normalise": "none"}
+    settings = {"heads": "mean", "residual_weight": [0.5, 0.25], "normalize": "none"}
     scores = random_attention(2, 1, 2, 6).astype(np.float32)
     saved = Attribution(scores, tokens, "flow", (3,), (0, 5), settings=settings)
     saved.save(path)

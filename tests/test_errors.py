@@ -20,7 +20,7 @@ def test_a_missing_package_is_an_import_error_and_no_wrong_input():
     assert not issubclass(errors.MissingDependencyError, errors.InputError)
 
 
-def test_expect_kind_names_what_was_given_and_the_way_out():
-    errors.expect_kind(1, int, "")
+def test_check_type_names_what_was_given_and_the_way_out():
+    errors.check_type(1, int, "")
     with refusal(errors.InputError, "tuple was given", "expected list", "Make one: list(x)."):
-        errors.expect_kind((), list, "Make one: list(x).")
+        errors.check_type((), list, "Make one: list(x).")

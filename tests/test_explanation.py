@@ -11,8 +11,8 @@ import torch
 
 from attnflow import InputError, SelectionError, raw_attention, rollout
 from attnflow.errors import FileError
-from attnflow.explaining import explain
-from attnflow.models.encoding import encode_text
+from attnflow.explainer import explain
+from attnflow.models.inputs import encode_text
 from tests.models.checkpoints import (
     LIMIT,
     VOCABULARY,
@@ -102,13 +102,13 @@ def test_options_of_attributions(classifier):
     everywhere = explanation.rollout(positions=range(len(explanation.tokens)))
     assert everywhere.scores.shape == (2, 6, 6)
     assert explanation.rollout(layers=[2], positions="key").positions == (2,)
-    np.testing.assert_allclose(explanation.flow(normalise="rows").scores.sum(-1), 1)
+    np.testing.assert_allclose(explanation.flow(normalize="rows").scores.sum(-1), 1)
     assert explanation.raw(special="hide").columns == (1, 2, 3, 4)
     assert {t for t, _, _ in explanation.raw(special="rank_out").top(9, position=0)} == {
         *TEXT.split()
     }
-    with refusal(InputError, "normalise is 'softmax'"):
-        explanation.rollout(normalise="softmax")  # type: ignore[arg-type]
+    with refusal(InputError, "normalize is 'softmax'"):
+        explanation.rollout(normalize="softmax")  # type: ignore[arg-type]
     with refusal(InputError, "special is 'drop'"):
         explanation.rollout(special="drop")  # type: ignore[arg-type]
 
@@ -117,7 +117,7 @@ def test_attributions_are_computed_once(classifier):
     explanation = explain(TEXT, classifier)
     assert explanation.flow() is explanation.flow()
     assert explanation.flow(layers=[1, 2]) is explanation.flow(layers=(1, 2))
-    assert explanation.flow() is not explanation.flow(normalise="rows")
+    assert explanation.flow() is not explanation.flow(normalize="rows")
 
 
 def test_an_explanation_can_be_read(classifier):
@@ -127,11 +127,11 @@ def test_an_explanation_can_be_read(classifier):
     assert "position 0 '[CLS]', class 'plural' 0." in repr(explain(TEXT, classifier))
 
 
-def test_a_decoder_can_be_normalised_by_its_receptive_field():
+def test_a_decoder_can_be_normalized_by_its_receptive_field():
     explanation = explain(TEXT, make_loaded("GPT2LMHeadModel"))
-    normalised = explanation.rollout(normalise="receptive_field")
-    expected = rollout(explanation.graph, positions=3, normalise="receptive_field")
-    np.testing.assert_array_equal(normalised.scores, expected.scores)
+    normalized = explanation.rollout(normalize="receptive_field")
+    expected = rollout(explanation.graph, positions=3, normalize="receptive_field")
+    np.testing.assert_array_equal(normalized.scores, expected.scores)
     assert explanation.graph.causal
 
 
@@ -170,7 +170,7 @@ def test_a_decoder_without_a_padding_token_classifies_texts_one_by_one():
 
 def test_importing_loads_neither_torch_nor_transformers():
     code = (
-        "import sys, attnflow.explaining, attnflow.importance, attnflow.models.loading, "
+        "import sys, attnflow.explainer, attnflow.importance, attnflow.models.loading, "
         "attnflow.cli.explain; print({'torch', 'transformers', 'captum'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

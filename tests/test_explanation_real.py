@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnflow import InputError, SelectionError, rollout
-from attnflow.explaining import explain
+from attnflow.explainer import explain
 from attnflow.models.loading import load_model
 from tests.models.checkpoints import eager_graph
 from tests.models.stories import load_stories
@@ -72,10 +72,10 @@ def test_a_real_decoder(stories):
     assert explanation.special == (True, *[False] * (len(explanation.tokens) - 1))
     assert "girl" in explanation.words.texts
     assert explanation.graph.causal
-    # The first token collects weight because every position sees it, and loses it when normalised.
+    # The first token collects weight because every position sees it, and loses it when normalized.
     plain = explanation.rollout(layers=-1).row(position=-1)
-    normalised = explanation.rollout(layers=-1, normalise="receptive_field").row(position=-1)
-    assert float(plain[0]) > float(normalised[0])
+    normalized = explanation.rollout(layers=-1, normalize="receptive_field").row(position=-1)
+    assert float(plain[0]) > float(normalized[0])
     with refusal(SelectionError, "the target 'loved' is '▁lo', 'ved' to the tokenizer"):
         explain(text, stories, target="loved")
     vocabulary = stories.tokenizer.get_vocab()

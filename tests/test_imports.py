@@ -53,7 +53,7 @@ MAY_IMPORT = {
         "maxflow",
         "merging",
         "methods",
-        "normalisation",
+        "normalization",
         "selection",
     },
     "maxflow": {"errors", "maxflow"},

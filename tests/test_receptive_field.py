@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from attnflow.errors import AttentionError
-from attnflow.receptive_field import causal_field, looks_back_only, resolve_causal, spread_evenly
+from attnflow.layers import causal_field, looks_back_only, resolve_causal, spread_evenly
 from tests.refusal import refusal
 
 BACK = np.asarray([[1.0, 0.0], [0.5, 0.5]])

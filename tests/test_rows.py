@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from attnflow.attentions import ROW_SUM_TOLERANCE, check_rows, rescale_rows
 from attnflow.errors import AttentionError
-from attnflow.rows import ROW_SUM_TOLERANCE, check_rows, rescale_rows
 from tests.refusal import refusal
 from tests.weights import random_attention
 

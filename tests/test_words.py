@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from attnflow import Attribution, InputError, SelectionError
-from attnflow.special import treat_special
+from attnflow.attribution import treat_special
 from attnflow.words import find_words, merge_words, plain_token
 from tests.refusal import refusal
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 PICTURE = Path(__file__).parent.parent / "docs" / "flow-algorithm.svg"
-BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#9a9a9a"
+BLUE, ORANGE, GREEN, GRAY = "#0072b2", "#d55e00", "#009e73", "#9a9a9a"
 COLUMNS = {"u": 0.0, "q": 2.0, "t": 4.0}
 TOP = 4
 
@@ -30,7 +30,7 @@ def main() -> None:
             axis.text(x, level, f"${name}$", ha="center", va="center", zorder=4)
         for level in range(TOP, 0, -1):
             if (name, level) not in {("u", 1), ("q", 1)}:
-                arrow(axis, (x, level), (x, level - 1), color=GREY, linestyle=":")
+                arrow(axis, (x, level), (x, level - 1), color=GRAY, linestyle=":")
     for level, shade in zip(range(TOP, 1, -1), (1.0, 0.75, 0.5), strict=True):
         arrow(
             axis,
@@ -49,10 +49,10 @@ def main() -> None:
         (BLUE, "1. drops into the chain of $t$, highest first"),
         (GREEN, "2. its own edge into $t$"),
         (ORANGE, "3. hops, lowest first, and on from there"),
-        (GREY, "chains: the residual connections"),
+        (GRAY, "chains: the residual connections"),
     )
-    for row, (colour, text) in enumerate(legend):
-        axis.plot([4.75, 5.05], [3.9 - 0.38 * row] * 2, color=colour, linewidth=2.2)
+    for row, (color, text) in enumerate(legend):
+        axis.plot([4.75, 5.05], [3.9 - 0.38 * row] * 2, color=color, linewidth=2.2)
         axis.text(5.15, 3.9 - 0.38 * row, text, va="center", fontsize=9.5)
     for level in range(TOP + 1):
         axis.text(

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from attnflow.experiments.agreement_report import CLAIMS
-from attnflow.experiments.measuring import METHODS
+from attnflow.paper.experiments.agreement_report import CLAIMS
+from attnflow.paper.experiments.measuring import METHODS
 from tools.paper_claims import Results, expect
 
 KINDS = {"blank_out": "blank-out", "l2": "gradients"}
@@ -13,25 +13,25 @@ TRAINED = {"plain": "for the number alone, as in the paper,", "helped": "with he
 def comment_decoders(results: Results) -> str:
     numbers: Any = results["decoders"].numbers
     first = numbers["first"]["plain"]["rollout"]
-    plain, normalised, raw = {}, {}, {}
+    plain, normalized, raw = {}, {}, {}
     for kind in ("blank_out", "l2"):
         for method in ("rollout", "flow"):
             plain[kind, method] = numbers[kind]["plain"][method]["mean"]
-            normalised[kind, method] = numbers[kind]["normalised"][method]["mean"]
+            normalized[kind, method] = numbers[kind]["normalized"][method]["mean"]
         raw[kind] = numbers[kind]["plain"]["raw"]["mean"]
     words = {
-        (kind, method): numbers[kind]["normalised, without [CLS]"][method]["mean"][-1]
+        (kind, method): numbers[kind]["normalized, without [CLS]"][method]["mean"][-1]
         for kind in ("blank_out", "l2")
         for method in METHODS
     }
     expect(first[-1] > first[0] + 0.2, "the first token collects weight")
-    expect(max(plain[key][-1] for key in plain) < 0.1, "deep scores are lost without normalising")
+    expect(max(plain[key][-1] for key in plain) < 0.1, "deep scores are lost without normalizing")
     expect(
-        all(normalised[key][-1] > plain[key][-1] + 0.3 for key in plain), "normalising helps deep"
+        all(normalized[key][-1] > plain[key][-1] + 0.3 for key in plain), "normalizing helps deep"
     )
-    expect(all(normalised[key][0] < plain[key][0] for key in plain), "and harms at layer 1")
+    expect(all(normalized[key][0] < plain[key][0] for key in plain), "and harms at layer 1")
     expect(
-        all(raw[kind][-1] > normalised[kind, method][-1] for kind, method in normalised),
+        all(raw[kind][-1] > normalized[kind, method][-1] for kind, method in normalized),
         "raw attention is better than both at the last layer",
     )
     expect(
@@ -46,15 +46,15 @@ def comment_decoders(results: Results) -> str:
 What the paper warns of is there. The first token's share of rollout grows with depth, from
 {first[0]:.0%} to {first[-1]:.0%}, and at the last layer rollout and flow as they are rank tokens no
 better than chance, or the wrong way round: {plain["blank_out", "rollout"][-1]:.2f} and
-{plain["blank_out", "flow"][-1]:.2f} against blank-out. Normalised by the receptive field they come
-to {normalised["blank_out", "rollout"][-1]:.2f} and {normalised["blank_out", "flow"][-1]:.2f}, and
-to {normalised["l2", "rollout"][-1]:.2f} and {normalised["l2", "flow"][-1]:.2f} against gradients.
-So deep rollout and flow of a decoder should be normalised. At layer 1, where weight had no layers
+{plain["blank_out", "flow"][-1]:.2f} against blank-out. Normalized by the receptive field they come
+to {normalized["blank_out", "rollout"][-1]:.2f} and {normalized["blank_out", "flow"][-1]:.2f}, and
+to {normalized["l2", "rollout"][-1]:.2f} and {normalized["l2", "flow"][-1]:.2f} against gradients.
+So deep rollout and flow of a decoder should be normalized. At layer 1, where weight had no layers
 to gather over, it does harm. Whether it makes them better than raw attention of the last layer
 depends on [CLS]: if it counts as a token, raw attention is ahead against both
-({raw["blank_out"][-1]:.2f} and {raw["l2"][-1]:.2f}); among words only, normalised rollout is ahead
+({raw["blank_out"][-1]:.2f} and {raw["l2"][-1]:.2f}); among words only, normalized rollout is ahead
 against blank-out ({words["blank_out", "rollout"]:.2f}; raw {words["blank_out", "raw"]:.2f}), and
-normalised flow against gradients ({words["l2", "flow"]:.2f}; raw {words["l2", "raw"]:.2f}).
+normalized flow against gradients ({words["l2", "flow"]:.2f}; raw {words["l2", "raw"]:.2f}).
 """
 
 

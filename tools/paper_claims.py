@@ -1,6 +1,6 @@
 """Statements in docs/paper.md that are checked against the results."""
 
-from attnflow.experiments.result import Result
+from attnflow.paper.experiments.result import Result
 
 Results = dict[str, Result]
 

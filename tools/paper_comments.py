@@ -9,9 +9,9 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
-from attnflow.experiments import table1, table2
-from attnflow.experiments.agreement import WITHOUT
-from attnflow.experiments.result import Result
+from attnflow.paper.experiments import table1, table2
+from attnflow.paper.experiments.agreement import WITHOUT
+from attnflow.paper.experiments.result import Result
 from tools.paper_beyond import (
     comment_decoders,
     comment_edges,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from attnflow.experiments.accuracy import PAPER
+from attnflow.paper.experiments.accuracy import PAPER
 from tools.paper_claims import Results, expect
 
 

@@ -43,7 +43,7 @@ class Shot:
     page: Path
     state: dict[str, Any]
     width: int = 1080
-    colours: int = 160  # of its palette; 0 for all it has, as pictures of pictures need
+    colors: int = 160  # of its palette; 0 for all it has, as pictures of pictures need
 
 
 def train_digits(folder: Path) -> Path:
@@ -81,7 +81,7 @@ def shots(pages: dict[str, Path]) -> Iterator[Shot]:
     yield Shot("heads", agreement, {"view": "heads", "layer": 3})
     yield Shot("compare", pages["two"], {"view": "text", "method": "rollout"})
     state = {"view": "image", "method": "rollout", "layer": 4}
-    yield Shot("image", pages["digit"], state, colours=0)
+    yield Shot("image", pages["digit"], state, colors=0)
     if "review" in pages:
         state = {"view": "text", "method": "raw", "words": True, "special": False}
         yield Shot("review", pages["review"], state)
@@ -103,12 +103,12 @@ def take(browser: Browser, shot: Shot, scheme: str) -> bytes:
     return picture
 
 
-def squeeze(png: bytes, colours: int) -> bytes:
+def squeeze(png: bytes, colors: int) -> bytes:
     """The same picture with a palette, which is a third of the size."""
     with Image.open(io.BytesIO(png)) as image:
         small = image.convert("RGB")
-        if colours:
-            small = small.quantize(colours, dither=Image.Dither.NONE)
+        if colors:
+            small = small.quantize(colors, dither=Image.Dither.NONE)
         file = io.BytesIO()
         small.save(file, "PNG", optimize=True)
     return file.getvalue()
@@ -130,7 +130,7 @@ def main() -> None:
         for shot in shots(make_pages(Path(folder), digits)):
             for scheme in SCHEMES:
                 path = out / f"viewer-{shot.name}-{scheme}.png"
-                path.write_bytes(squeeze(take(browser, shot, scheme), shot.colours))
+                path.write_bytes(squeeze(take(browser, shot, scheme), shot.colors))
                 print(f"{path}: {path.stat().st_size:,} bytes")
         browser.close()
 

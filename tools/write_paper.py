@@ -8,9 +8,9 @@ against them where it could change.
 from dataclasses import replace
 from pathlib import Path
 
-from attnflow.experiments import EXPERIMENTS, find_experiment
-from attnflow.experiments.report import Report, Table, parts_to_markdown, to_markdown
-from attnflow.experiments.result import Result, read_result
+from attnflow.paper.experiments import EXPERIMENTS, find_experiment
+from attnflow.paper.experiments.report import Report, Table, parts_to_markdown, to_markdown
+from attnflow.paper.experiments.result import Result, read_result
 from tools.paper_comments import COMMENTS, INTRODUCTION
 
 ROOT = Path(__file__).parent.parent

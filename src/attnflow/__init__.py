@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attnflow.attentions import Attentions
-    from attnflow.attribution import Attribution
+    from attnflow.attribution import Attribution, scale_rows
     from attnflow.errors import (
         AttentionError,
         AttnflowError,
@@ -18,18 +18,16 @@ if TYPE_CHECKING:
         SelectionError,
         ShapeError,
     )
-    from attnflow.explaining import explain
+    from attnflow.explainer import explain, explain_image
     from attnflow.explanation import Explanation
     from attnflow.graph import AttentionGraph
-    from attnflow.images import explain_image
     from attnflow.methods.flow import flow, flow_bounds, flow_path, saturation
     from attnflow.methods.heads import head_flow, head_rollout
     from attnflow.methods.raw import raw_attention
     from attnflow.methods.rollout import rollout
     from attnflow.models.loading import load_model
-    from attnflow.normalisation import scale_rows
     from attnflow.viewer.notebook import show
-    from attnflow.viewer.single_file import to_html
+    from attnflow.viewer.page import to_html
 
     __version__: str
 
@@ -75,8 +73,8 @@ _HOME = {
     "MissingDependencyError": "errors",
     "SelectionError": "errors",
     "ShapeError": "errors",
-    "explain": "explaining",
-    "explain_image": "images",
+    "explain": "explainer",
+    "explain_image": "explainer",
     "flow": "methods.flow",
     "flow_bounds": "methods.flow",
     "flow_path": "methods.flow",
@@ -86,9 +84,9 @@ _HOME = {
     "raw_attention": "methods.raw",
     "rollout": "methods.rollout",
     "saturation": "methods.flow",
-    "scale_rows": "normalisation",
+    "scale_rows": "attribution",
     "show": "viewer.notebook",
-    "to_html": "viewer.single_file",
+    "to_html": "viewer.page",
 }
 
 

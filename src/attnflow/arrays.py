@@ -39,8 +39,9 @@ def as_array(value: Any, what: str) -> Array:
         return xp.astype(array, xp.float64)
     given = type(value).__name__ if dtype_name(array) == "object" else dtype_name(array)
     raise InputError(
-        f"{what} is of type {given}; expected numbers in {', '.join(FLOAT_TYPES)}. "
-        "Give a NumPy array, a torch tensor or nested lists of numbers."
+        f"{what} is of type {given}",
+        expected=f"numbers in {', '.join(FLOAT_TYPES)}",
+        fix="Give a NumPy array, a torch tensor or nested lists of numbers.",
     )
 
 
@@ -55,13 +56,16 @@ def as_stacked(value: Any, what: str) -> Array:
     for i, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
             raise ShapeError(
-                f"{what}[{i}] has shape {shape_text(array)} and {what}[0] {shape_text(arrays[0])}; "
-                "expected the same. For layers of different sizes use AttentionGraph.from_layers."
+                f"{what}[{i}] has shape {shape_text(array)} and {what}[0] {shape_text(arrays[0])}",
+                expected="the same",
+                fix="For layers of different sizes use AttentionGraph.from_layers.",
             )
         if is_torch_array(array) != is_torch_array(arrays[0]):
             raise InputError(
                 f"{what}[{i}] is a {type(array).__name__} and {what}[0] a "
-                f"{type(arrays[0]).__name__}; expected one kind. Convert all to one of them."
+                f"{type(arrays[0]).__name__}",
+                expected="one kind",
+                fix="Convert all to one of them.",
             )
     return stack(arrays)
 
@@ -77,8 +81,9 @@ def _convert(value: Any, what: str) -> Array:
         return np.asarray(value)
     except (TypeError, ValueError) as error:
         raise ShapeError(
-            f"{what} cannot be read as one array ({error}); expected rows of equal length. "
-            "Give an array, or nested lists whose rows are equally long."
+            f"{what} cannot be read as one array ({error})",
+            expected="rows of equal length",
+            fix="Give an array, or nested lists whose rows are equally long.",
         ) from error
 
 

@@ -2,6 +2,10 @@
 
 Everything after this trusts the weights. Merging heads and adding the residual connection is the
 work of `attnflow.graph`.
+
+Rows of attention weights: how exactly they must sum to 1, the check, and rescaling.
+
+Cutting the padding of a batch away, left, right or both.
 """
 
 from collections.abc import Sequence
@@ -9,13 +13,166 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace
+from numpy.typing import NDArray
 
 from attnflow import storage
-from attnflow.arrays import Array, as_array, shape_text
+from attnflow.arrays import Array, as_array, compute_dtype, dtype_name, shape_text, to_numpy
 from attnflow.errors import AttentionError, FileError, InputError, ShapeError
-from attnflow.padding import cut_layer, cut_tokens, kept_positions
-from attnflow.rows import check_rows
+
+# How far a row's sum may be from 1. All weights are positive, so rounding each of them to a
+# relative error u moves the sum by at most u, however long the row: u is 2**-8 for bfloat16,
+# 2**-11 for float16, 2**-24 for float32. Kernels that round the exponentials, their sum and the
+# quotient make a few such errors; sums of thousands of terms in float32 make more, and tiny
+# float16 weights lose digits (2**-25 each). float64 has to take in float32 weights that were
+# widened on the way.
+ROW_SUM_TOLERANCE = {"float64": 1e-6, "float32": 1e-4, "float16": 5e-3, "bfloat16": 2e-2}
+
+
+def check_rows(weights: Array, what: str, *, leading: str) -> None:
+    """Check that weights [..., queries, keys] are finite, not negative, and that rows sum to 1.
+
+    `what` names the array and `leading` its leading axis in errors, as in "head 3".
+    Raises AttentionError naming the first cell or row that is wrong.
+
+    >>> check_rows(np.asarray([[0.5, 0.4]]), "layer 1", leading="head")
+    Traceback (most recent call last):
+    attnflow.errors.AttentionError: layer 1 has a row that sums to 0.9 (query 0); expected 1, ...
+    """
+    xp = array_namespace(weights)
+    sums = xp.sum(weights, axis=-1, dtype=compute_dtype(weights))
+    tolerance = ROW_SUM_TOLERANCE[dtype_name(weights)]
+    # NaN fails both comparisons, and infinity the second.
+    if bool(xp.min(weights) >= 0) and bool(xp.all(xp.abs(sums - 1) <= tolerance)):
+        return
+    host = to_numpy(weights)
+    _refuse_values(host, what, leading)
+    host_sums = to_numpy(sums)
+    row = _first(~(np.abs(host_sums - 1) <= tolerance))
+    columns = np.sum(host, axis=-2, dtype=host_sums.dtype)
+    if host.shape[-1] == host.shape[-2] and np.all(np.abs(columns - 1) <= tolerance):
+        fix = "Its columns sum to 1, so swap its last two axes."
+    else:
+        fix = "Switch dropout off with model.eval(), or divide each row by its sum."
+    raise AttentionError(
+        f"{what} has a row that sums to {host_sums[row]:.8g} ({_cell(row, host.ndim, leading)})",
+        expected=f"1, within {tolerance:g} for {dtype_name(weights)}",
+        fix=f"{fix}",
+    )
+
+
+def _refuse_values(weights: "np.ndarray[Any, np.dtype[Any]]", what: str, leading: str) -> None:
+    finite = np.isfinite(weights)
+    if not finite.all():
+        cell = _first(~finite)
+        where = _cell(cell, weights.ndim, leading)
+        raise AttentionError(
+            f"{what} has the weight {weights[cell]} ({where})",
+            expected="finite numbers",
+            fix="A query whose keys are all masked gives nan: cut padding away with "
+            "Attentions.batch(..., padding_mask=...).",
+        )
+    if (weights < 0).any():
+        cell = _first(weights < 0)
+        where = _cell(cell, weights.ndim, leading)
+        raise AttentionError(
+            f"{what} has the weight {weights[cell]:.6g} ({where})",
+            expected="none below 0",
+            fix="Give the weights after the softmax, not the scores before it.",
+        )
+
+
+def _first(wrong: "np.ndarray[Any, np.dtype[Any]]") -> tuple[int, ...]:
+    return tuple(int(index) for index in np.argwhere(wrong)[0])
+
+
+def _cell(index: tuple[int, ...], n_axes: int, leading: str) -> str:
+    """Name a row of an array with `n_axes` axes, or with one index more, a cell."""
+    names = [leading] * (n_axes - 2) + ["query", "key"]
+    return ", ".join(f"{name} {i}" for name, i in zip(names, index, strict=False))
+
+
+def rescale_rows(weights: Array) -> Array:
+    """Divide each row of [..., queries, keys] by its sum; rows of zeros stay zero.
+
+    >>> rescale_rows(np.asarray([[1.0, 3.0], [0.0, 0.0]]))
+    array([[0.25, 0.75],
+           [0.  , 0.  ]])
+    """
+    xp = array_namespace(weights)
+    sums = xp.sum(weights, axis=-1, keepdims=True)
+    return weights / xp.where(sums == 0, xp.ones_like(sums), sums)
+
+
+Kept = NDArray[np.bool_]  # [positions], true for a token
+
+
+def kept_positions(padding_mask: Any, n_examples: int, n: int) -> list[Kept]:
+    """For each example, which of the n positions are tokens; all of them without a mask.
+
+    >>> kept_positions([[0, 1, 1]], 1, 3)
+    [array([False,  True,  True])]
+    """
+    if padding_mask is None:
+        return [np.ones(n, dtype=bool) for _ in range(n_examples)]
+    mask = to_numpy(as_array(padding_mask, "padding_mask"))
+    if mask.shape != (n_examples, n):
+        raise ShapeError(
+            f"padding_mask has shape {shape_text(mask)}",
+            expected=f"[batch, positions], here [{n_examples}, {n}]",
+            fix="Give the attention_mask that the tokenizer returned.",
+        )
+    if not np.isin(mask, (0, 1)).all():
+        raise InputError(
+            "padding_mask has values other than 0 and 1",
+            expected="1 for a token and 0 for padding",
+            fix="Give the attention_mask that the tokenizer returned.",
+        )
+    for example, row in enumerate(mask):
+        if not row.any():
+            raise InputError(
+                f"padding_mask has only padding in example {example}",
+                expected="at least one token",
+                fix="Leave that example out.",
+            )
+    return [row.astype(bool) for row in mask]
+
+
+def cut_layer(layer: Array, kept: Kept, what: str) -> Array:
+    """The tokens' part of one example's layer [heads, queries, keys].
+
+    Raises AttentionError if a token attends to padding.
+    """
+    if kept.all():
+        return layer
+    indices = np.flatnonzero(kept)
+    if len(indices) == indices[-1] - indices[0] + 1:  # one run: a view instead of a copy
+        run = slice(int(indices[0]), int(indices[-1]) + 1)
+        rows = layer[:, run, :]
+        cut = rows[:, :, run]
+    else:
+        rows = layer[:, indices, :]
+        cut = rows[:, :, indices]
+    xp = array_namespace(layer)
+    dtype = compute_dtype(layer)
+    lost = xp.max(xp.sum(rows, axis=-1, dtype=dtype) - xp.sum(cut, axis=-1, dtype=dtype))
+    if float(lost) > ROW_SUM_TOLERANCE[dtype_name(layer)]:
+        raise AttentionError(
+            f"{what} gives {float(lost):.3g} of a token's attention to padding",
+            expected="none",
+            fix="Give the model and Attentions.batch the same mask, with 1 for a token and 0 "
+            "for padding.",
+        )
+    return cut
+
+
+def cut_tokens(tokens: Sequence[str], kept: Kept) -> Sequence[str]:
+    """The tokens without padding, whether they came with it or without."""
+    if len(tokens) != len(kept):
+        return tokens
+    return [token for token, keep in zip(tokens, kept, strict=True) if keep]
+
 
 KIND = "attentions"
 
@@ -97,14 +254,16 @@ class Attentions:
         names = [f"layer.{i}" for i in range(len(arrays))]
         if set(names) != set(arrays):
             raise FileError(
-                f"{path} holds the arrays {', '.join(sorted(arrays))}; expected layer.0, layer.1 "
-                "and so on. Save it again with Attentions.save."
+                f"{path} holds the arrays {', '.join(sorted(arrays))}",
+                expected="layer.0, layer.1 and so on",
+                fix="Save it again with Attentions.save.",
             )
         tokens = header.get("tokens")
         if not isinstance(tokens, list):
             raise FileError(
-                f"{path} has a header without a list of tokens; expected one text for each token. "
-                "Save it again with Attentions.save."
+                f"{path} has a header without a list of tokens",
+                expected="one text for each token",
+                fix="Save it again with Attentions.save.",
             )
         return cls([arrays[name] for name in names], tokens)
 
@@ -153,8 +312,9 @@ def split_layers(attentions: Any) -> list[Array]:
     array = as_array(attentions, "attentions")
     if array.ndim < 3 or array.shape[0] == 0:
         raise ShapeError(
-            f"attentions has shape {shape_text(array)}; expected [layers, heads, queries, keys], "
-            "or [layers, queries, keys] for one head. For one layer, put it into a list."
+            f"attentions has shape {shape_text(array)}",
+            expected="[layers, heads, queries, keys], or [layers, queries, keys] for one head",
+            fix="For one layer, put it into a list.",
         )
     return [array[i] for i in range(int(array.shape[0]))]
 
@@ -167,13 +327,15 @@ def one_example(layer: Array, what: str) -> Array:
         return layer[0]
     if layer.ndim == 4:
         raise ShapeError(
-            f"{what} has shape {shape_text(layer)}, a batch of {layer.shape[0]}; expected one "
-            "example. Use Attentions.batch(...), which gives a list of Attentions."
+            f"{what} has shape {shape_text(layer)}, a batch of {layer.shape[0]}",
+            expected="one example",
+            fix="Use Attentions.batch(...), which gives a list of Attentions.",
         )
     if layer.ndim != 3:
         raise ShapeError(
-            f"{what} has shape {shape_text(layer)}; expected [heads, queries, keys]. "
-            "Give one such array per layer."
+            f"{what} has shape {shape_text(layer)}",
+            expected="[heads, queries, keys]",
+            fix="Give one such array per layer.",
         )
     return layer
 
@@ -193,22 +355,26 @@ def label_tokens(tokens: Sequence[str] | None, n: int) -> tuple[str, ...]:
     if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
         given = "one text" if isinstance(tokens, str) else "not all text"
         raise InputError(
-            f"tokens is {given}; expected a list of text, one for each token. "
-            "Use tokenizer.convert_ids_to_tokens(ids)."
+            f"tokens is {given}",
+            expected="a list of text, one for each token",
+            fix="Use tokenizer.convert_ids_to_tokens(ids).",
         )
     if len(tokens) != n:
         raise ShapeError(
-            f"{len(tokens)} tokens were given for {n} positions; expected as many. "
-            "Count special tokens such as [CLS] too, and cut padding away."
+            f"{len(tokens)} tokens were given for {n} positions",
+            expected="as many",
+            fix="Count special tokens such as [CLS] too, and cut padding away.",
         )
     return tuple(tokens)
 
 
 def _missing_weights(given: str) -> AttentionError:
     return AttentionError(
-        f"{given}; expected one array of attention weights per layer. SDPA and flash attention "
-        'kernels do not return weights: load the model with attn_implementation="eager", or call '
-        'model.set_attn_implementation("eager"), and ask for output_attentions=True.'
+        f"{given}",
+        expected="one array of attention weights per layer",
+        fix="SDPA and flash attention kernels do not return weights: load the model with "
+        'attn_implementation="eager", or call model.set_attn_implementation("eager"), and ask '
+        "for output_attentions=True.",
     )
 
 
@@ -219,19 +385,23 @@ def _check_sizes(layers: Sequence[Array]) -> None:
         n_queries, n_keys = int(layer.shape[-2]), int(layer.shape[-1])
         if n_queries != n_keys or n_keys != n:
             raise ShapeError(
-                f"{name_layer(i)} has {n_queries} queries and {n_keys} keys; expected {n} of both, "
-                "as in the first layer. For layers of different sizes use "
-                "AttentionGraph.from_layers, for cross-attention AttentionGraph.encoder_decoder."
+                f"{name_layer(i)} has {n_queries} queries and {n_keys} keys",
+                expected=f"{n} of both, as in the first layer",
+                fix="For layers of different sizes use AttentionGraph.from_layers, for "
+                "cross-attention AttentionGraph.encoder_decoder.",
             )
         if 0 in layer.shape:
             raise ShapeError(
-                f"{name_layer(i)} has shape {shape_text(layer)}; expected at least one head and "
-                "one token. Check that the input was not empty."
+                f"{name_layer(i)} has shape {shape_text(layer)}",
+                expected="at least one head and one token",
+                fix="Check that the input was not empty.",
             )
         if array_namespace(layer) is not array_namespace(layers[0]):
             raise InputError(
                 f"{name_layer(i)} is a {type(layer).__name__} and layer 1 is a "
-                f"{type(layers[0]).__name__}; expected one kind. Convert all layers to one of them."
+                f"{type(layers[0]).__name__}",
+                expected="one kind",
+                fix="Convert all layers to one of them.",
             )
 
 
@@ -240,15 +410,16 @@ def _check_batch(layers: Sequence[Array], tokens: Sequence[Sequence[str]] | None
     for i, layer in enumerate(layers):
         if layer.ndim != 4 or layer.shape[0] != n_examples:
             raise ShapeError(
-                f"{name_layer(i)} has shape {shape_text(layer)}; expected "
-                "[batch, heads, queries, keys], with the same batch in every layer. "
-                "For a single example use Attentions(...)."
+                f"{name_layer(i)} has shape {shape_text(layer)}",
+                expected="[batch, heads, queries, keys], with the same batch in every layer",
+                fix="For a single example use Attentions(...).",
             )
     _check_sizes(layers)
     if tokens is not None and len(tokens) != n_examples:
         raise ShapeError(
-            f"tokens were given for {len(tokens)} examples; expected {n_examples}. "
-            "Give one list of text for each example of the batch."
+            f"tokens were given for {len(tokens)} examples",
+            expected=f"{n_examples}",
+            fix="Give one list of text for each example of the batch.",
         )
 
 

@@ -1,23 +1,49 @@
 """The errors that attnflow raises.
 
 AttnflowError
-├── InputError (also a ValueError)     what the caller gave is wrong
+├── InputError (also a ValueError)     an argument, option or file is invalid
 │   ├── ShapeError                     an array has the wrong axes or sizes
-│   ├── AttentionError                 weights are missing or are no attention
+│   ├── AttentionError                 attention weights are missing or invalid
 │   ├── SelectionError                 no such layer, head, position or token
-│   └── FileError                      a file is not what it should be
+│   └── FileError                      a file cannot be read or written
 └── MissingDependencyError             an optional package is not installed (also an ImportError)
 
-Every message says what was given, what was expected and how to fix it.
+Every error carries its parts: what was given, what was expected, and how to fix it.
 """
 
 
 class AttnflowError(Exception):
-    """Anything attnflow refuses to do; catch this to catch them all."""
+    """Base class of all errors raised by attnflow.
+
+    given: what was wrong. expected: what would be valid. fix: what to do, as a full sentence.
+    The last two may be empty. The message joins the parts.
+
+    >>> str(AttnflowError("layer is 7", expected="1 to 6", fix="Layers count from 1."))
+    'layer is 7; expected 1 to 6. Layers count from 1.'
+    """
+
+    # Positional, because exceptions are pickled as their class and `args`.
+    def __init__(self, given: str, expected: str = "", fix: str = "") -> None:
+        super().__init__(given, expected, fix)
+        self.given = given
+        self.expected = expected
+        self.fix = fix
+
+    def __str__(self) -> str:
+        text = f"{self.given}; expected {self.expected}." if self.expected else self.given
+        return f"{text} {self.fix}".rstrip()
+
+    def within(self, place: str) -> "AttnflowError":
+        """A copy of this error that says where it happened, such as "example 3".
+
+        >>> str(InputError("text is empty").within("example 3"))
+        'example 3: text is empty'
+        """
+        return type(self)(f"{place}: {self.given}", self.expected, self.fix)
 
 
 class InputError(AttnflowError, ValueError):
-    """What the caller gave is wrong."""
+    """An argument, option or file is invalid."""
 
 
 class ShapeError(InputError):
@@ -25,7 +51,7 @@ class ShapeError(InputError):
 
 
 class AttentionError(InputError):
-    """Attention weights are missing, or their values are no attention."""
+    """Attention weights are missing or invalid."""
 
 
 class SelectionError(InputError):
@@ -33,14 +59,39 @@ class SelectionError(InputError):
 
 
 class FileError(InputError):
-    """A file cannot be read as what it should be, or cannot be written."""
+    """A file cannot be read or written."""
 
 
 class MissingDependencyError(AttnflowError, ImportError):
     """An optional package is needed and not installed."""
 
 
-def expect_kind(value: object, kind: type, fix: str) -> None:
-    """Raise InputError, ending in `fix`, if the value is not of the kind."""
-    if not isinstance(value, kind):
-        raise InputError(f"{type(value).__name__} was given; expected {kind.__name__}. {fix}")
+def check_type(value: object, expected: type, fix: str) -> None:
+    """Raise InputError unless the value is an instance of the expected class."""
+    if not isinstance(value, expected):
+        raise InputError(f"got a {type(value).__name__}", expected=expected.__name__, fix=fix)
+
+
+def check_choice(name: str, value: object, choices: "tuple[object, ...]") -> None:
+    """Raise InputError unless the value of an option is one of its choices.
+
+    >>> check_choice("special", "shown", ("show", "hide"))
+    Traceback (most recent call last):
+    attnflow.errors.InputError: special is 'shown'; expected 'show' or 'hide'. ...
+    """
+    if value not in choices:
+        raise InputError(
+            f"{name} is {value!r}",
+            expected=join_choices(choices),
+            fix=f"Use {name}={choices[0]!r}, the default, or one of the others.",
+        )
+
+
+def join_choices(choices: "tuple[object, ...]") -> str:
+    """Choices as they are listed in messages.
+
+    >>> join_choices(("mean", "max", 0))
+    "'mean', 'max' or 0"
+    """
+    *others, last = map(repr, choices)
+    return f"{', '.join(others)} or {last}" if others else last

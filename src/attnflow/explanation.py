@@ -1,6 +1,8 @@
 """Explanation: what a model predicts for a text, with raw attention, rollout and flow at hand.
 
-Made by `attnflow.explaining.explain`. Nothing here runs a model.
+Made by `attnflow.explainer.explain`. Nothing here runs a model.
+
+ImageGrid: the picture that a vision model saw, and which patch of it each token stands for.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,22 +13,39 @@ from typing import Any, Literal, TypeAlias
 
 from attnflow.arrays import to_numpy
 from attnflow.attentions import Attentions
-from attnflow.attribution import Attribution
+from attnflow.attribution import (
+    Attribution,
+    Normalize,
+    Special,
+    check_normalize,
+    check_special,
+    looks_special,
+    treat_special,
+)
 from attnflow.errors import ShapeError
 from attnflow.graph import AttentionGraph
-from attnflow.image_grid import ImageGrid
-from attnflow.merging import Heads, ResidualWeight
-from attnflow.models.predicting import Prediction
-from attnflow.normalisation import Normalise, check_normalise
-from attnflow.selection import (
-    Layers,
-    Position,
-    Positions,
-    resolve_position,
-    resolve_positions,
-)
-from attnflow.special import Special, check_special, looks_special, treat_special
+from attnflow.layers import Heads, ResidualWeight
+from attnflow.models.prediction import Prediction
+from attnflow.selection import Layers, Position, Positions, resolve_position, resolve_positions
 from attnflow.words import Words, find_words, merge_words
+
+
+@dataclass(frozen=True)
+class ImageGrid:
+    """A picture cut into patches, row by row.
+
+    png: the picture as it is shown, a whole PNG file. rows, columns: how many patches it has.
+    first: the index of the first patch's token; token first + row * columns + column is that patch.
+    width, height: the size of the picture in pixels.
+    """
+
+    png: bytes = field(repr=False)
+    rows: int
+    columns: int
+    first: int
+    width: int
+    height: int
+
 
 # Whether to keep the attention of each head; "auto" where it is not too much.
 KeepHeads: TypeAlias = Literal["auto"] | bool
@@ -89,8 +108,9 @@ class Explanation:
             special = [looks_special(token) for token in tokens]
         elif len(special) != len(tokens):
             raise ShapeError(
-                f"special has {len(special)} values for {len(tokens)} tokens; expected as many. "
-                "Say of each token whether it is special."
+                f"special has {len(special)} values for {len(tokens)} tokens",
+                expected="as many",
+                fix="Say of each token whether it is special.",
             )
         if position is None:
             position = len(tokens) - 1 if graph.causal else 0
@@ -110,7 +130,7 @@ class Explanation:
         *,
         layers: Layers = None,
         positions: Positions = None,
-        normalise: Normalise = "none",
+        normalize: Normalize = "none",
         words: bool = False,
         special: Special = "show",
     ) -> Attribution:
@@ -119,13 +139,13 @@ class Explanation:
         layers: numbers from 1, -1 for the last; all if not given.
         positions: indices or texts of tokens; the explained position if not given. All of them:
         positions=range(len(explanation.tokens)).
-        normalise: "none", "rows", or "receptive_field", which is meant for decoders.
+        normalize: "none", "rows", or "receptive_field", which is meant for decoders.
         words: whether to merge the tokens of each word: scores are summed over the tokens attended
         to and averaged over those attending. Positions are then indices or texts of words.
         special: "show" special tokens such as [CLS], "hide" them (their columns are dropped after
-        normalising, and the others not rescaled), or "rank_out" (kept, but left out of `top`).
+        normalizing, and the others not rescaled), or "rank_out" (kept, but left out of `top`).
         """
-        options = {"layers": layers, "normalise": normalise}
+        options = {"layers": layers, "normalize": normalize}
         return self._attribute("raw", options, positions, words, special)
 
     def rollout(
@@ -133,12 +153,12 @@ class Explanation:
         *,
         layers: Layers = None,
         positions: Positions = None,
-        normalise: Normalise = "none",
+        normalize: Normalize = "none",
         words: bool = False,
         special: Special = "show",
     ) -> Attribution:
         """The rollout of the position to the input. The options are those of `raw`."""
-        options = {"layers": layers, "normalise": normalise}
+        options = {"layers": layers, "normalize": normalize}
         return self._attribute("rollout", options, positions, words, special)
 
     def flow(
@@ -146,7 +166,7 @@ class Explanation:
         *,
         layers: Layers = None,
         positions: Positions = None,
-        normalise: Normalise = "none",
+        normalize: Normalize = "none",
         words: bool = False,
         special: Special = "show",
         **running: Any,
@@ -156,7 +176,7 @@ class Explanation:
         The options are those of `raw`; running: `threads` and `progress` of `attnflow.flow`.
         The flow of a word is the sum of its tokens' flows, each of which had all edges to itself.
         """
-        options = {"layers": layers, "normalise": normalise}
+        options = {"layers": layers, "normalize": normalize}
         return self._attribute("flow", options, positions, words, special, running)
 
     @property
@@ -205,12 +225,12 @@ class Explanation:
         special: Special,
         running: Mapping[str, Any] | None = None,
     ) -> Attribution:
-        check_normalise(options["normalise"])
+        check_normalize(options["normalize"])
         check_special(special)
         chosen = self._positions(positions, words)
         layers = options["layers"]
         kept = layers if layers is None or isinstance(layers, int) else tuple(layers)
-        key = (method, kept, options["normalise"], chosen, words)
+        key = (method, kept, options["normalize"], chosen, words)
         if key not in self._known:
             result = _METHODS[method](self.graph, positions=chosen, **options, **(running or {}))
             self._known[key] = merge_words(result, self.words) if words else result

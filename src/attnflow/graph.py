@@ -1,6 +1,8 @@
 """AttentionGraph: the layered graph that raw attention, rollout and flow work on.
 
 Every shape of model is one way to fill it, and nothing after it knows of models.
+
+Receptive fields: which keys a query may attend to, and attention spread evenly over them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,26 +14,25 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from attnflow.arrays import Array, as_stacked, compute_dtype, shape_text, stack, to_numpy
-from attnflow.attentions import Attentions, label_tokens, name_layer
-from attnflow.blocks import (
+from attnflow.attentions import Attentions, check_rows, label_tokens, name_layer, rescale_rows
+from attnflow.errors import ShapeError, check_type
+from attnflow.layers import (
     Blocks,
+    Heads,
+    ResidualWeight,
+    causal_field,
+    describe_heads,
     encoder_decoder_layers,
+    merge_heads,
+    mix_residual,
     read_heads,
     read_matrices,
+    resolve_causal,
+    resolve_residual,
+    spread_evenly,
     unequal_layers,
     unequal_residual,
 )
-from attnflow.errors import ShapeError, expect_kind
-from attnflow.merging import (
-    Heads,
-    ResidualWeight,
-    describe_heads,
-    merge_heads,
-    mix_residual,
-    resolve_residual,
-)
-from attnflow.receptive_field import causal_field, resolve_causal, spread_evenly
-from attnflow.rows import check_rows, rescale_rows
 from attnflow.selection import pick_example
 
 
@@ -86,7 +87,7 @@ class AttentionGraph:
         array([[[0.75, 0.25],
                 [0.  , 1.  ]]])
         """
-        expect_kind(attentions, Attentions, "Make one: Attentions(attentions, tokens=tokens).")
+        check_type(attentions, Attentions, "Make one: Attentions(attentions, tokens=tokens).")
         layers = [
             merge_heads(layer, heads, name_layer(i)) for i, layer in enumerate(attentions.layers)
         ]
@@ -113,9 +114,9 @@ class AttentionGraph:
         array = as_stacked(weights, "weights")
         if array.ndim < 3 or 0 in array.shape or array.shape[-1] != array.shape[-2]:
             raise ShapeError(
-                f"weights has shape {shape_text(array)}; expected [..., layers, queries, keys], "
-                "with as many queries as keys. For layers of different sizes use "
-                "AttentionGraph.from_layers."
+                f"weights has shape {shape_text(array)}",
+                expected="[..., layers, queries, keys], with as many queries as keys",
+                fix="For layers of different sizes use AttentionGraph.from_layers.",
             )
         for i in range(int(array.shape[-3])):
             check_rows(array[..., i, :, :], f"layer {i + 1}", leading="example")
@@ -275,8 +276,9 @@ class AttentionGraph:
         """
         if self.weights.ndim != 3:
             raise ShapeError(
-                f"the graph has shape {shape_text(self.weights)}, a batch; expected one example, "
-                "[layers, queries, keys]. Take one with graph.example(i)."
+                f"the graph has shape {shape_text(self.weights)}, a batch",
+                expected="one example, [layers, queries, keys]",
+                fix="Take one with graph.example(i).",
             )
         capacities = to_numpy(self.weights).astype(np.float64)
         if self.carried is not None:

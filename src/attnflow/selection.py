@@ -42,8 +42,9 @@ def resolve_layer(n_layers: int, layer: int) -> int:
         number += n_layers + 1
     if not 1 <= number <= n_layers:
         raise SelectionError(
-            f"there is no layer {layer}; expected 1 to {n_layers}, or -{n_layers} to -1. "
-            "Layers are numbered from 1."
+            f"there is no layer {layer}",
+            expected=f"1 to {n_layers}, or -{n_layers} to -1",
+            fix="Layers are numbered from 1.",
         )
     return number
 
@@ -79,8 +80,9 @@ def resolve_position(tokens: Sequence[str], n: int, position: Position) -> int:
     number = index(position)
     if not -n <= number < n:
         raise SelectionError(
-            f"there is no position {position}; expected 0 to {n - 1}, or -{n} to -1. "
-            "Positions count from 0."
+            f"there is no position {position}",
+            expected=f"0 to {n - 1}, or -{n} to -1",
+            fix="Positions count from 0.",
         )
     return number % n
 
@@ -91,24 +93,31 @@ def _find_token(tokens: Sequence[str], text: str) -> int:
         return found[0]
     if found:
         raise SelectionError(
-            f"the token {text!r} occurs at positions {', '.join(map(str, found))}; expected one "
-            "that occurs once. Give the position as a number."
+            f"the token {text!r} occurs at positions {', '.join(map(str, found))}",
+            expected="one that occurs once",
+            fix="Give the position as a number.",
         )
     close = get_close_matches(text, tokens, cutoff=0.5) or list(dict.fromkeys(tokens))[:8]
     raise SelectionError(
-        f"there is no token {text!r}; expected the text of a token, such as "
-        f"{', '.join(map(repr, close))}. Give it as it is written, or give the position as a "
-        "number."
+        f"there is no token {text!r}",
+        expected=f"the text of a token, such as {', '.join(map(repr, close))}",
+        fix="Give it as it is written, or give the position as a number.",
     )
 
 
 def _distinct(numbers: list[int], what: str) -> tuple[int, ...]:
     if not numbers:
-        raise SelectionError(f"no {what} was given; expected at least one. Give None for all.")
+        raise SelectionError(
+            f"no {what} was given",
+            expected="at least one",
+            fix="Give None for all.",
+        )
     for i, number in enumerate(numbers):
         if number in numbers[:i]:
             raise SelectionError(
-                f"{what} {number} was asked for twice; expected each {what} once. Remove one."
+                f"{what} {number} was asked for twice",
+                expected=f"each {what} once",
+                fix="Remove one.",
             )
     return tuple(numbers)
 
@@ -124,13 +133,15 @@ def pick_example(array: Array, example: int | tuple[int, ...]) -> Array:
     if len(numbers) != len(batch):
         raise ShapeError(
             f"example {example} was asked for of shape {shape_text(array)}, which has "
-            f"{len(batch)} axes before its last three; expected as many numbers. "
-            "Without such an axis there is no batch to choose from."
+            f"{len(batch)} axes before its last three",
+            expected="as many numbers",
+            fix="Without such an axis there is no batch to choose from.",
         )
     for number, size in zip(numbers, batch, strict=True):
         if not -size <= number < size:
             raise SelectionError(
-                f"there is no example {number}; expected 0 to {size - 1}, or -{size} to -1. "
-                "Examples count from 0."
+                f"there is no example {number}",
+                expected=f"0 to {size - 1}, or -{size} to -1",
+                fix="Examples count from 0.",
             )
     return array[numbers]

@@ -1,23 +1,35 @@
-"""Safetensors files with an attnflow header: arrays by name, and JSON beside them.
+"""Files: arrays in safetensors with a JSON header, and atomic writes.
 
-Knows nothing of attention. Files hold numbers and text only, so that reading one from a stranger
+Nothing here knows about attention. Files hold numbers and text only, so reading an untrusted file
 cannot run code.
 """
 
+import errno
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from attnflow.arrays import Array, dtype_name, import_torch, to_numpy
-from attnflow.errors import FileError
+from attnflow.errors import AttnflowError, FileError
 
 HEADER_KEY = "attnflow"
 VERSION = 1
+
+TEMPORARY = ".tmp"  # ends the names of files that are not finished
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class DiskError(AttnflowError):
+    """A file cannot be written: the disk is full, read-only or failing."""
 
 
 def write(
@@ -31,15 +43,18 @@ def write(
     folder = Path(path).parent
     if not folder.is_dir():
         raise FileError(
-            f"cannot write {path}: there is no folder {folder}; expected an existing one. "
-            "Create it first."
+            f"cannot write {path}: there is no folder {folder}",
+            expected="an existing one",
+            fix="Create it first.",
         )
     text = json.dumps({"kind": kind, "version": VERSION, **header})
     try:
         _save(path, arrays, {HEADER_KEY: text})
     except (OSError, SafetensorError) as error:
         raise FileError(
-            f"cannot write {path}: {error}; expected a file that can be written. Choose another."
+            f"cannot write {path}: {error}",
+            expected="a file that can be written",
+            fix="Choose another.",
         ) from error
 
 
@@ -66,18 +81,21 @@ def read(path: str | PathLike[str], *, kind: str) -> tuple[dict[str, Array], dic
     arrays, header = read_any(path)
     if header is None:
         raise FileError(
-            f"{path} has no attnflow header; expected a file written by attnflow that holds "
-            f"{kind}. Read its arrays with safetensors, and pass them on yourself."
+            f"{path} has no attnflow header",
+            expected=f"a file written by attnflow that holds {kind}",
+            fix="Read its arrays with safetensors, and pass them on yourself.",
         )
     if header.get("kind") != kind:
         raise FileError(
-            f"{path} holds {header.get('kind')}; expected {kind}. "
-            "Load it with the class that saved it."
+            f"{path} holds {header.get('kind')}",
+            expected=f"{kind}",
+            fix="Load it with the class that saved it.",
         )
     if header.get("version") != VERSION:
         raise FileError(
-            f"{path} is in version {header.get('version')} of the format; expected {VERSION}. "
-            "Update attnflow, or save the file again with this version."
+            f"{path} is in version {header.get('version')} of the format",
+            expected=f"{VERSION}",
+            fix="Update attnflow, or save the file again with this version.",
         )
     return arrays, header
 
@@ -102,7 +120,9 @@ def read_any(path: str | PathLike[str]) -> tuple[dict[str, Array], dict[str, Any
         else:
             given, fix = "is not a safetensors file", "Check that it is the file you meant."
         raise FileError(
-            f"{path} {given} ({error}); expected a whole safetensors file. {fix}"
+            f"{path} {given} ({error})",
+            expected="a whole safetensors file",
+            fix=f"{fix}",
         ) from error
 
 
@@ -115,7 +135,100 @@ def _header(path: str | PathLike[str], metadata: Mapping[str, str]) -> dict[str,
         header = error
     if not isinstance(header, dict):
         raise FileError(
-            f"{path} has an attnflow header that is not a JSON object; expected one as attnflow "
-            "writes it. Save the file again."
+            f"{path} has an attnflow header that is not a JSON object",
+            expected="one as attnflow writes it",
+            fix="Save the file again.",
         )
     return header
+
+
+@dataclass(frozen=True)
+class Written:
+    """The size in bytes and the SHA-256 checksum of a file."""
+
+    bytes: int
+    sha256: str
+
+
+class _Hashed:
+    """A file that computes the checksum of what is written to it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.digest, self.count, self.closed = file, sha256(), 0, False
+
+    def write(self, data: Any) -> int:
+        block = bytes(data)
+        self.file.write(block)
+        self.digest.update(block)
+        self.count += len(block)
+        return len(block)
+
+    def tell(self) -> int:
+        return self.count
+
+    def flush(self) -> None:
+        self.file.flush()
+
+    def close(self) -> None:
+        """Keep the file open: it must still be synced."""
+
+
+def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> Written:
+    """Write a file completely or not at all: under a temporary name first, synced, then renamed.
+
+    write: called with the open file. An existing file is replaced.
+    Returns its size and checksum. Raises DiskError if it cannot be written; nothing is left behind.
+    """
+    temporary = path.with_name(f".{path.name}{TEMPORARY}")
+    try:
+        with temporary.open("wb") as file:
+            hashed = _Hashed(file)
+            write(cast(IO[bytes], hashed))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        _remove(temporary)
+        raise disk_error(path, error) from error
+    return Written(hashed.count, hashed.digest.hexdigest())
+
+
+def write_json(path: Path, value: Any) -> Written:
+    """Write a value as JSON, atomically; equal values give equal bytes."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return write_atomic(path, lambda file: file.write(text.encode("utf-8")))
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush the entries of a folder to the disk."""
+    if os.name == "nt":  # folders cannot be opened there
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def disk_error(path: Path, error: OSError) -> DiskError:
+    """The error for a file that cannot be written."""
+    if error.errno in FULL:
+        return DiskError(
+            f"the disk is full: {path} was not written",
+            expected="free space",
+            fix="Free some space, then run the same command again.",
+        )
+    return DiskError(
+        f"{path} was not written ({error.strerror or error})",
+        expected="a file that can be written",
+        fix="Fix this, then run the same command again.",
+    )
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # the next run removes it
+        path.unlink(missing_ok=True)

@@ -113,8 +113,9 @@ def merge_words(attribution: Attribution, words: Words) -> Attribution:
     n = sum(len(group) for group in words.groups)
     if attribution.columns != tuple(range(n)) or len(attribution.tokens) != n:
         raise InputError(
-            f"scores for {len(attribution.columns)} of {len(attribution.tokens)} tokens were "
-            f"given; expected all {n} tokens of the words. Merge words before leaving tokens out."
+            f"scores for {len(attribution.columns)} of {len(attribution.tokens)} tokens were given",
+            expected=f"all {n} tokens of the words",
+            fix="Merge words before leaving tokens out.",
         )
     word_of = {token: i for i, group in enumerate(words.groups) for token in group}
     axis_of = {position: axis for axis, position in enumerate(attribution.positions)}
@@ -122,8 +123,9 @@ def merge_words(attribution: Attribution, words: Words) -> Attribution:
     for word in chosen:
         if not axis_of.keys() >= set(words.groups[word]):
             raise SelectionError(
-                f"only some positions of the word {words.texts[word]!r} were computed; expected "
-                f"all of {', '.join(map(str, words.groups[word]))}. Compute those too."
+                f"only some positions of the word {words.texts[word]!r} were computed",
+                expected=f"all of {', '.join(map(str, words.groups[word]))}",
+                fix="Compute those too.",
             )
     xp = array_namespace(attribution.scores)
     attending = [

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from attnflow.cli.corpus_progress import shown_progress
+from attnflow.cli.progress import shown_progress
 from attnflow.corpus.progress import Progress
 
 

@@ -10,9 +10,9 @@ import typer
 from typer.testing import CliRunner
 
 from attnflow.cli.data import register
-from attnflow.data import sets
-from attnflow.data.sets import DataFile, DataSet
 from attnflow.errors import FileError
+from attnflow.paper.data import catalog as sets
+from attnflow.paper.data.catalog import DataFile, DataSet
 
 CONTENT = b"VBZ\tthe key\n"
 
@@ -74,7 +74,7 @@ def test_what_is_missing_is_downloaded(monkeypatch, tmp_path):
         (folder / "tiny").mkdir()
         (folder / file.path).write_bytes(CONTENT)
 
-    monkeypatch.setattr("attnflow.data.download.download", download)
+    monkeypatch.setattr("attnflow.paper.data.catalog.download", download)
     result = run("--in", str(tmp_path), "--download")
     assert (result.exit_code, result.stdout) == (0, "tiny/a: complete, 1 rows\n")
 
@@ -95,7 +95,7 @@ def test_what_cannot_be_downloaded_does_not_stop_the_others(monkeypatch, tmp_pat
         (folder / "tiny").mkdir()
         (folder / file.path).write_bytes(CONTENT)
 
-    monkeypatch.setattr("attnflow.data.download.download", download)
+    monkeypatch.setattr("attnflow.paper.data.catalog.download", download)
     result = run("--in", str(tmp_path), "--download")
     assert result.exit_code == 1
     assert result.stdout == "tiny/away: missing\ntiny/here: complete, 1 rows\n"

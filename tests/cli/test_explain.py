@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from attnflow import Attribution
 from attnflow.cli.explain import register
-from attnflow.cli.strip import print_strip
-from attnflow.explaining import explain
+from attnflow.cli.render import print_strip
+from attnflow.explainer import explain
 from tests.models.checkpoints import save
 
 TEXT = "the key to cabinets"
@@ -72,7 +72,7 @@ def test_all_methods_at_once(classifier):
 
 
 def test_json_holds_what_the_library_gives(decoder):
-    options = ("--normalise", "receptive_field", "--layer", "-1", "--position", "to")
+    options = ("--normalize", "receptive_field", "--layer", "-1", "--position", "to")
     printed = parsed(TEXT, "--model", decoder, "--target", "is", *options)
     expected = explain(TEXT, decoder, position="to", target="is")
     assert printed["position"] == 2
@@ -80,7 +80,7 @@ def test_json_holds_what_the_library_gives(decoder):
     assert printed["prediction"]["target"]["label"] == "is"
     assert len(printed["prediction"]["top"]) == 5
     [attribution] = printed["attributions"]
-    scores = expected.rollout(layers=-1, normalise="receptive_field").scores
+    scores = expected.rollout(layers=-1, normalize="receptive_field").scores
     np.testing.assert_allclose(attribution["scores"], scores, rtol=1e-6)
 
 
@@ -188,7 +188,7 @@ def test_a_strip_wraps_at_the_width_of_the_terminal():
     assert text.count("layer 1 ") == 5  # eight tokens a block
 
 
-def test_a_strip_is_shaded_where_there_is_colour():
+def test_a_strip_is_shaded_where_there_is_color():
     text = strip_of(("a", "b"), [[0.0, 1.0]], force_terminal=True, color_system="truecolor")
     assert "\x1b[38;2;0;0;0;48;2;247;251;255m0.00" in text
     assert "\x1b[38;2;255;255;255;48;2;8;69;148m1.00" in text

@@ -51,7 +51,7 @@ def test_layers_and_positions_are_chosen_by_number_text_or_all(path):
 def test_raw_attention_and_its_options(path):
     raw = scores_of(path, "--method", "raw", "--position", "all", "--layer", "all")
     np.testing.assert_array_equal(raw, TWO_LAYERS)
-    even = scores_of(path, "--method", "raw", "--normalise", "receptive_field")
+    even = scores_of(path, "--method", "raw", "--normalize", "receptive_field")
     np.testing.assert_array_equal(even, [[[0.0, 1.0]]])
     identity = scores_of(path, "--residual-weight", "1", "--heads", "0")
     np.testing.assert_array_equal(identity, [[[1.0, 0.0]]])
@@ -63,7 +63,7 @@ def test_flow_at_two_layers_is_a_sum_of_minima(path):
     np.testing.assert_allclose(flows, [[[0.5, 0.75], [0.5, 0.75]]])
 
 
-def test_a_table_is_plain_where_it_cannot_be_coloured(path):
+def test_a_table_is_plain_where_it_cannot_be_colored(path):
     result = run("trace", path)
     assert result.exit_code == 0
     assert "\x1b" not in result.stdout
@@ -195,7 +195,7 @@ def test_what_a_terminal_cannot_show_is_written_by_its_number(path):
 
 
 def test_no_color_is_respected(path):
-    coloured = run_for_real("trace", path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="")
-    assert "48;5;" in coloured.stdout
+    colored = run_for_real("trace", path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="")
+    assert "48;5;" in colored.stdout
     plain = run_for_real("trace", path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1")
     assert "48;5;" not in plain.stdout

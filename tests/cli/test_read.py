@@ -3,7 +3,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from attnflow import Attentions, Attribution
-from attnflow.cli.read import read_attentions
+from attnflow.cli.trace import read_attentions
 from attnflow.errors import AttentionError, FileError
 from tests.refusal import refusal
 from tests.weights import random_attention

@@ -18,7 +18,7 @@ SMALL = Attribution(
     "rollout",
     (1, 2),
     (0,),
-    settings={"heads": "mean", "normalise": "none"},
+    settings={"heads": "mean", "normalize": "none"},
 )
 
 
@@ -87,7 +87,7 @@ def test_flows_that_tie_are_pointed_out():
     assert "At layer" not in printed(few)
 
 
-def test_colours_only_where_they_are_wanted():
+def test_colors_only_where_they_are_wanted():
     assert "\x1b" not in printed(SMALL)
     assert "48;2;" in printed(SMALL, force_terminal=True, color_system="truecolor")
     assert heat_cell(1.0, 1.0).style == "rgb(255,255,255) on rgb(8,69,148)"
@@ -110,7 +110,7 @@ def test_json_is_complete():
     result = json.loads(to_json(SMALL, None))
     assert result == {
         "method": "rollout",
-        "settings": {"heads": "mean", "normalise": "none"},
+        "settings": {"heads": "mean", "normalize": "none"},
         "tokens": ["[CLS]", "key", "is"],
         "layers": [1, 2],
         "positions": [0],

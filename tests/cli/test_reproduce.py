@@ -6,7 +6,7 @@ import typer
 from typer.testing import CliRunner
 
 from attnflow.cli.reproduce import register
-from attnflow.experiments import EXPERIMENTS, keeping
+from attnflow.paper.experiments import EXPERIMENTS, keeping
 
 
 def run(*arguments):

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from attnflow import InputError, MissingDependencyError
 from attnflow.cli.serve import register
-from attnflow.viewer import serving
-from attnflow.viewer.limits import Limits
+from attnflow.viewer.server import run as serving
+from attnflow.viewer.server.security import Limits
 from tests.refusal import refusal
 
 

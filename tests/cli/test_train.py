@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from attnflow.cli.train import register
 from attnflow.models.loading import load_model
-from attnflow.verb_number import splitting, training
+from attnflow.paper.verb_number import splits as splitting
+from attnflow.paper.verb_number import trainer as training
 
 
 @pytest.fixture(autouse=True)

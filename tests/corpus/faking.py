@@ -8,10 +8,10 @@ from time import sleep
 import numpy as np
 
 from attnflow.corpus.example import Example, Outcome, Refused, Result, Scored
-from attnflow.corpus.folder import Folder
 from attnflow.corpus.job import Job, work
+from attnflow.corpus.readers import open_source
 from attnflow.corpus.settings import Settings
-from attnflow.corpus.source import open_source
+from attnflow.corpus.store import Folder
 
 LONGEST = 20
 SETTINGS = Settings(methods=("rollout", "flow"), importance=("blank_out",))

@@ -12,7 +12,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from attnflow.corpus.checking import check
+from attnflow.corpus.integrity import check
 from attnflow.corpus.job import work
 from tests.corpus.faking import contents, engine, job, run
 

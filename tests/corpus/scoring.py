@@ -80,7 +80,7 @@ def check_like_explain(computer, results, **options) -> float:
             expected = getattr(alone, method)(
                 layers=settings.layers,
                 positions=one.positions,
-                normalise=settings.normalise,
+                normalize=settings.normalize,
                 words=settings.words,
                 **options,
             )

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnflow import InputError
-from attnflow.corpus.batching import cut_batches, plan_shard
+from attnflow.corpus.batches import cut_batches, plan_shard
 from attnflow.corpus.settings import Settings
-from attnflow.models.encoding import EncodedText, Unfit, encode_text, encode_texts
+from attnflow.models.inputs import EncodedText, Unfit, encode_text, encode_texts
 from tests.corpus.scoring import TEXTS, examples
 from tests.models.checkpoints import make_loaded
 

@@ -8,12 +8,11 @@ import psutil
 import pytest
 import ray
 
-from attnflow.corpus.cluster import connected, run_on_cluster
-from attnflow.corpus.computing import Computer
-from attnflow.corpus.crew import IN_FLIGHT
-from attnflow.corpus.engines import open_engine
 from attnflow.corpus.example import Example
+from attnflow.corpus.local_engine import open_engine
 from attnflow.corpus.parquet import write_parquet
+from attnflow.corpus.ray_engine import IN_FLIGHT, connected, run_on_cluster
+from attnflow.corpus.scorer import Computer
 from attnflow.corpus.settings import Settings
 from attnflow.errors import FileError, InputError
 from tests.models.checkpoints import save

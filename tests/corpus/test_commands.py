@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from attnflow import corpus
 from attnflow.cli.corpus import register
 from attnflow.errors import FileError
-from attnflow.explaining import explain
+from attnflow.explainer import explain
 from attnflow.importance.blank_out import blank_out
 from attnflow.models.loading import load_model
 from tests.corpus.faking import contents
@@ -145,7 +145,7 @@ def without_sign(example, name):
 
 
 def test_the_table_is_the_mean_of_the_rank_correlations(scores):
-    from attnflow.evaluation import rank_correlation, summarise
+    from attnflow.evaluation import rank_correlation, summarize
 
     printed = json.loads(invoke("table", scores, "--format", "json").stdout)
     assert len(printed) == 3 * 2 + 3
@@ -160,7 +160,7 @@ def test_the_table_is_the_mean_of_the_rank_correlations(scores):
             )
             for example in stored
         ]
-        expected = summarise(rho)
+        expected = summarize(rho)
         np.testing.assert_allclose(one["mean"], expected.mean, atol=1e-9)
         np.testing.assert_allclose(one["sd"], expected.sd, atol=1e-9)
         assert one["n"] == expected.n.tolist()
@@ -328,7 +328,7 @@ def test_exit_codes(texts, classifier, tmp_path, arguments, code, wording):
 STOPPED = """
 import sys
 from itertools import islice
-import attnflow.corpus.engines as engines
+import attnflow.corpus.local_engine as engines
 from tests.corpus.faking import engine
 
 def first_quickly(_threads, settings, shards, report):
@@ -406,7 +406,7 @@ def test_another_model_in_the_same_place_is_refused(texts, tmp_path):
 
 
 def test_a_model_by_its_name_is_known_by_all_of_its_files():
-    from attnflow.corpus.identity import checksums
+    from attnflow.corpus.manifest import checksums
 
     assert set(checksums(corpus.Settings())) == {
         "config.json",
@@ -419,7 +419,7 @@ def test_a_model_by_its_name_is_known_by_all_of_its_files():
 
 
 def test_a_model_that_is_not_on_the_hub_is_asked_for_once(monkeypatch):
-    from attnflow.corpus import identity
+    from attnflow.corpus import manifest as identity
 
     asked = []
     monkeypatch.setattr(identity, "_on_hub", lambda *names: asked.append(names))

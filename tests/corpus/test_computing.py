@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from attnflow import InputError, SelectionError
-from attnflow.corpus.computing import Computer, attribute
 from attnflow.corpus.example import Refused
+from attnflow.corpus.scorer import Computer, attribute
 from attnflow.corpus.settings import Settings
 from attnflow.importance import blank_out, input_gradients
 from tests.corpus.scoring import TEXTS, as_bytes, check_like_explain, examples, save_model
@@ -99,8 +99,8 @@ def test_a_masked_language_model_refuses_texts_without_one_mask(tmp_path):
         {"positions": (0, -1)},
         {"layers": (2,)},
         {"layers": (-1, 1), "positions": "all"},
-        {"normalise": "rows"},
-        {"normalise": "receptive_field"},
+        {"normalize": "rows"},
+        {"normalize": "receptive_field"},
         {"residual_weight": 0.25},
         {"heads": "max"},
         {"heads": 1},
@@ -121,7 +121,7 @@ def test_every_setting_does_what_it_does_in_explain(options, bert):
 
 def test_scores_are_not_the_same_for_all_settings(bert):
     plain = compute(Settings(model=bert, methods=ALL))[1]
-    for options in ({"residual_weight": 0.25}, {"heads": 1}, {"normalise": "rows"}):
+    for options in ({"residual_weight": 0.25}, {"heads": 1}, {"normalize": "rows"}):
         other = compute(Settings(model=bert, methods=ALL, **options))[1]
         assert not np.allclose(plain[0].scores["flow"], other[0].scores["flow"], atol=1e-3)
 

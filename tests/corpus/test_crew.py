@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from attnflow.corpus import cluster, crew
-from attnflow.corpus.crew import IN_FLIGHT, RETRIES, Crew
+from attnflow.corpus import ray_engine as cluster
+from attnflow.corpus import ray_engine as crew
+from attnflow.corpus.ray_engine import IN_FLIGHT, RETRIES, Crew
 from attnflow.errors import AttnflowError, FileError
 from tests.refusal import refusal
 

@@ -9,7 +9,7 @@ from socket import gethostname
 
 import pytest
 
-from attnflow.corpus.locking import ENDLESS, locked
+from attnflow.corpus.store import ENDLESS, locked
 from attnflow.errors import InputError
 from tests.corpus.faking import run
 from tests.refusal import refusal
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 HOLD = """
 import sys, time
 from pathlib import Path
-from attnflow.corpus.locking import locked
+from attnflow.corpus.store import locked
 with locked(Path(sys.argv[1]), range(int(sys.argv[2]), int(sys.argv[3]))):
     print("held", flush=True)
     time.sleep(60)

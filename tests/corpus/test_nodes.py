@@ -3,8 +3,8 @@
 import pytest
 from ray.cluster_utils import Cluster
 
-from attnflow.corpus.cluster import connected, run_on_cluster
 from attnflow.corpus.example import Example
+from attnflow.corpus.ray_engine import connected, run_on_cluster
 from attnflow.corpus.settings import Settings
 from tests.corpus.scoring import as_bytes
 from tests.models.checkpoints import save

@@ -6,11 +6,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from attnflow.corpus import parquet, reading
+from attnflow.corpus import parquet
+from attnflow.corpus import results as reading
 from attnflow.corpus.example import Example, Outcome, Scored
+from attnflow.corpus.job import _complete
 from attnflow.corpus.manifest import Manifest
 from attnflow.corpus.parquet import write_parquet
-from attnflow.corpus.running import _complete
 from attnflow.corpus.settings import Settings
 from attnflow.errors import FileError, InputError
 from tests.corpus.faking import score
@@ -145,8 +146,8 @@ def test_no_rows_are_a_file_with_columns():
 def test_settings_come_back_from_json():
     settings = Settings(methods=("raw", "flow"), positions=(0, "[SEP]"), layers=(1, -1), heads=3)
     assert Settings.from_json(settings.to_json()) == settings
-    with refusal(InputError, "the settings differ in colour", "expected those of this version"):
-        Settings.from_json({**settings.to_json(), "colour": "red"})
+    with refusal(InputError, "the settings differ in color", "expected those of this version"):
+        Settings.from_json({**settings.to_json(), "color": "red"})
 
 
 @pytest.mark.parametrize(

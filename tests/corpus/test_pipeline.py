@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from attnflow import SelectionError
-from attnflow.corpus.computing import Computer
-from attnflow.corpus.pipeline import IN_FLIGHT, map_threads, run_local, run_shards
+from attnflow.corpus.local_engine import IN_FLIGHT, map_threads, run_local, run_shards
+from attnflow.corpus.scorer import Computer
 from attnflow.corpus.settings import Settings
 from tests.corpus.scoring import TEXTS, as_bytes, examples
 from tests.refusal import refusal

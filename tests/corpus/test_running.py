@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 
 from attnflow.corpus import progress, writing
-from attnflow.corpus.checking import check, drop_damaged
-from attnflow.corpus.folder import Folder
-from attnflow.corpus.identity import versions
+from attnflow.corpus.integrity import check, drop_damaged
 from attnflow.corpus.job import work
-from attnflow.corpus.manifest import read_manifest, write_manifest
+from attnflow.corpus.manifest import read_manifest, versions, write_manifest
 from attnflow.corpus.progress import Progress
+from attnflow.corpus.readers import open_source
 from attnflow.corpus.settings import Settings
-from attnflow.corpus.source import open_source
+from attnflow.corpus.store import Folder
 from attnflow.errors import AttnflowError, FileError, InputError
 from tests.corpus.faking import SETTINGS, contents, engine, job, run
 from tests.refusal import refusal

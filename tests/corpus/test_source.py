@@ -11,10 +11,11 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnflow.corpus import lines, rows
+from attnflow.corpus import example as rows
+from attnflow.corpus import text_formats as lines
 from attnflow.corpus.example import Example, Refused
-from attnflow.corpus.lines import split_lines
-from attnflow.corpus.source import open_source
+from attnflow.corpus.readers import open_source
+from attnflow.corpus.text_formats import split_lines
 from attnflow.errors import FileError, InputError, SelectionError
 from tests.refusal import refusal
 

@@ -4,10 +4,9 @@ import gzip
 
 import pytest
 
-from attnflow.data.conllu import read_conllu
-from attnflow.data.extracting import HEADER, extract_agreement
-from attnflow.data.table import read_agreement_table
 from attnflow.errors import FileError, InputError
+from attnflow.paper.data.readers import read_agreement_table
+from attnflow.paper.data.treebanks import HEADER, extract_agreement, read_conllu
 from tests.refusal import refusal
 
 SENTENCE = """# newdoc id = d1

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from attnflow.data.grammar import NOUNS, generate_agreement
 from attnflow.errors import InputError
+from attnflow.paper.data.grammar import NOUNS, generate_agreement
 from tests.refusal import refusal
 
 

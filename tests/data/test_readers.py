@@ -6,12 +6,16 @@ from collections import Counter
 
 import pytest
 
-from attnflow.data.conllu import read_conllu
-from attnflow.data.example import AgreementExample, SentimentExample
-from attnflow.data.linzen import read_linzen, read_numpred
-from attnflow.data.sst2 import read_sst2
-from attnflow.data.table import read_agreement_table
 from attnflow.errors import FileError
+from attnflow.paper.data.readers import (
+    AgreementExample,
+    SentimentExample,
+    read_agreement_table,
+    read_linzen,
+    read_numpred,
+    read_sst2,
+)
+from attnflow.paper.data.treebanks import read_conllu
 from tests.data.published import published
 from tests.refusal import refusal
 

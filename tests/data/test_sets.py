@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import pytest
 
-from attnflow.data.download import download
-from attnflow.data.sets import DataFile, check_file, choose_sets, known_sets
 from attnflow.errors import FileError, InputError, SelectionError
+from attnflow.paper.data.catalog import DataFile, check_file, choose_sets, download, known_sets
 from tests.data.published import FOLDER, published
 from tests.refusal import refusal
 

@@ -9,7 +9,7 @@ from scipy import stats
 from attnflow.attribution import Attribution
 from attnflow.errors import InputError, MissingDependencyError, ShapeError
 from attnflow.evaluation import rank_correlation, spearman
-from attnflow.evaluation.ranks import rank
+from attnflow.evaluation.correlation import rank
 from tests.refusal import refusal
 
 TOKENS = ("[CLS]", "the", "key", "is")

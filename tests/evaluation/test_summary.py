@@ -9,8 +9,8 @@ from attnflow.evaluation import (
     bootstrap_intervals,
     compare_paired,
     holm,
-    summarise,
-    summarise_groups,
+    summarize,
+    summarize_groups,
 )
 from tests.refusal import refusal
 
@@ -18,7 +18,7 @@ NAN = float("nan")
 
 
 def test_examples_without_a_value_are_left_out_and_counted():
-    summary = summarise([[0.0, NAN], [1.0, 0.5], [0.5, NAN]])
+    summary = summarize([[0.0, NAN], [1.0, 0.5], [0.5, NAN]])
     assert summary.mean == pytest.approx([0.5, 0.5])
     assert summary.sd == pytest.approx([np.sqrt(1 / 6), 0])
     assert summary.n.tolist() == [3, 1]
@@ -26,14 +26,14 @@ def test_examples_without_a_value_are_left_out_and_counted():
 
 
 def test_without_any_value_there_is_no_mean():
-    summary = summarise([[NAN], [NAN]])
+    summary = summarize([[NAN], [NAN]])
     assert np.isnan(summary.mean[0])
     assert np.isnan(summary.sd[0])
     assert summary.left_out.tolist() == [2]
 
 
 def test_groups_are_summed_up_apart():
-    groups = summarise_groups([[0.0], [1.0], [NAN], [0.5]], [2, 1, 2, 2])
+    groups = summarize_groups([[0.0], [1.0], [NAN], [0.5]], [2, 1, 2, 2])
     assert list(groups) == [1, 2]
     assert groups[1].mean.tolist() == [1]
     assert groups[2].mean.tolist() == [0.25]
@@ -42,7 +42,7 @@ def test_groups_are_summed_up_apart():
 
 def test_every_example_needs_a_group():
     with refusal(ShapeError, "1 groups were given for 2 examples"):
-        summarise_groups([[0.0], [1.0]], [1])
+        summarize_groups([[0.0], [1.0]], [1])
 
 
 def test_the_interval_is_that_of_scipy():

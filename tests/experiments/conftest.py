@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnflow.experiments.options import Options
+from attnflow.paper.experiments.options import Options
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
 """How often models are right, counted by hand for few sentences."""
 
-from attnflow.experiments import accuracy
-from attnflow.experiments.options import Options
-from attnflow.experiments.report import to_text
+from attnflow.paper.experiments import accuracy
+from attnflow.paper.experiments.options import Options
+from attnflow.paper.experiments.report import to_text
 
 LINES = """VBZ\tthe key to the NNS
 VBZ\tthe key to the NNS

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from attnflow import explain, load_model, saturation
-from attnflow.experiments import decoders, edges, residual
-from attnflow.experiments import saturation as saturating
-from attnflow.experiments.report import to_text
-from attnflow.experiments.saturation import count_limits
-from attnflow.experiments.sentences import read_agreement
+from attnflow.paper.experiments import decoders, edges, residual
+from attnflow.paper.experiments import saturation as saturating
+from attnflow.paper.experiments.report import to_text
+from attnflow.paper.experiments.saturation import count_limits
+from attnflow.paper.experiments.sentences import read_agreement
 
 
 def test_saturation_by_hand():
@@ -49,12 +49,12 @@ def test_saturation_is_that_of_the_public_function(options):
     assert "cut off at 1" in to_text(saturating.render(result))
 
 
-def test_decoders_look_from_the_last_token_and_normalise(options):
+def test_decoders_look_from_the_last_token_and_normalize(options):
     result = decoders.run(options, None)
     first = result.numbers["first"]
     # Dividing by what evenly spread attention gives takes weight from the first token.
-    assert first["normalised"]["rollout"][-1] < first["plain"]["rollout"][-1]
-    assert first["normalised"]["raw"] == pytest.approx(first["plain"]["raw"], abs=1e-4)
+    assert first["normalized"]["rollout"][-1] < first["plain"]["rollout"][-1]
+    assert first["normalized"]["raw"] == pytest.approx(first["plain"]["raw"], abs=1e-4)
     loaded = load_model("verb-number-causal")
     shares = []
     for example in read_agreement(options).natural:
@@ -63,7 +63,7 @@ def test_decoders_look_from_the_last_token_and_normalise(options):
     assert first["plain"]["rollout"][-1] == pytest.approx(np.mean(shares), abs=1e-4)
     text = to_text(decoders.render(result))
     assert "verb-number-causal" in text
-    assert "normalising makes rollout clearly better at" in text
+    assert "normalizing makes rollout clearly better at" in text
 
 
 def test_edges_are_compared_with_plain_ones(options):

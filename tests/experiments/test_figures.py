@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 import attnflow
 from attnflow import FileError, InputError, SelectionError
 from attnflow.cli.main import app
-from attnflow.experiments import figure1, figure2, figure3, figure4, find_experiment
-from attnflow.experiments.options import Options
-from attnflow.experiments.report import Picture, to_markdown, to_text
-from attnflow.experiments.result import read_result, write_result
-from attnflow.experiments.sentence_maps import choose_scale
-from attnflow.experiments.three_sentences import SENTENCES, Sentence
-from attnflow.figures.style import DARK
+from attnflow.figures.canvas import DARK
+from attnflow.paper.experiments import figure1, figure2, figure3, figure4, find_experiment
+from attnflow.paper.experiments.options import Options
+from attnflow.paper.experiments.report import Picture, to_markdown, to_text
+from attnflow.paper.experiments.result import read_result, write_result
+from attnflow.paper.experiments.sentence_maps import choose_scale
+from attnflow.paper.experiments.three_sentences import SENTENCES, Sentence
 from tests.models.checkpoints import make_model, make_tokenizer
 from tests.refusal import refusal
 
@@ -68,7 +68,7 @@ def test_scores_are_those_of_the_methods_and_sum_to_1(results):
     explanation = attnflow.explain(SENTENCES[1].text)
     assert tuple(found["tokens"]) == explanation.tokens
     for method in ("rollout", "flow"):
-        expected = getattr(explanation, method)(normalise="rows").to_numpy()[:, 0]
+        expected = getattr(explanation, method)(normalize="rows").to_numpy()[:, 0]
         np.testing.assert_allclose(found[method], expected, atol=1e-4)
         np.testing.assert_allclose(np.sum(found[method], axis=1), 1, atol=1e-3)
 
@@ -139,7 +139,7 @@ def test_figure_4_takes_model_text_words_and_candidates(tmp_path, masked_lm):
     assert sum(case["relative"]) == pytest.approx(1, abs=1e-3)
     places = [explanation.tokens.index(word) for word in ("key", "cabinets")]
     for method in ("raw", "rollout", "flow"):
-        expected = getattr(explanation, method)(normalise="rows").to_numpy()[:, 0, places]
+        expected = getattr(explanation, method)(normalize="rows").to_numpy()[:, 0, places]
         np.testing.assert_allclose(case["attention"][method], expected, atol=1e-4)
         preferred = int(np.argmax(case["relative"]))
         agrees = [int(np.argmax(layer)) == preferred for layer in expected]

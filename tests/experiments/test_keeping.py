@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from attnflow.experiments import keeping
-from attnflow.experiments.keeping import hash_model, measure_in_chunks, read_chunk
-from attnflow.experiments.result import write_whole
+from attnflow.paper.experiments import keeping
+from attnflow.paper.experiments.keeping import hash_model, measure_in_chunks, read_chunk
+from attnflow.paper.experiments.result import write_whole
 from tests.models.checkpoints import make_loaded
 
 SECRET = 4321  # a token whose number should not be readable in the cache

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from attnflow import explain, load_model
-from attnflow.experiments.agreement import encode, stages
-from attnflow.experiments.correlating import compare, correlate, listed, select, sum_up
-from attnflow.experiments.measuring import Attending, open_model
-from attnflow.experiments.options import Options
-from attnflow.experiments.sentences import read_agreement
 from attnflow.importance import blank_out, input_gradients
+from attnflow.paper.experiments.agreement import encode, stages
+from attnflow.paper.experiments.correlating import compare, correlate, listed, select, sum_up
+from attnflow.paper.experiments.measuring import Attending, open_model
+from attnflow.paper.experiments.options import Options
+from attnflow.paper.experiments.sentences import read_agreement
 
 NAN = float("nan")
 
@@ -24,7 +24,7 @@ def texts(request):
     "how",
     [
         Attending(),
-        Attending(residual_weight=0.8, normalise="receptive_field"),
+        Attending(residual_weight=0.8, normalize="receptive_field"),
         Attending(edges="gradient"),
         Attending(edges="value"),
     ],
@@ -36,7 +36,7 @@ def test_attention_is_that_of_explain(texts, how):
             one.text, texts.loaded, residual_weight=how.residual_weight, edges=how.edges
         )
         for method in ("raw", "rollout", "flow"):
-            expected = getattr(explanation, method)(normalise=how.normalise).to_numpy()[:, 0]
+            expected = getattr(explanation, method)(normalize=how.normalize).to_numpy()[:, 0]
             assert found[method] == pytest.approx(expected, abs=1e-5)
 
 
@@ -45,7 +45,7 @@ def test_the_highest_row_is_the_best_of_all_positions(texts):
     for one, found in zip(texts.encoded, measured, strict=True):
         explanation = explain(one.text, texts.loaded)
         everywhere = range(len(one.tokens))
-        scores = explanation.flow(positions=everywhere, normalise="rows").to_numpy()
+        scores = explanation.flow(positions=everywhere, normalize="rows").to_numpy()
         assert found["flow"] == pytest.approx(scores.max(axis=1), abs=1e-5)
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from attnflow.experiments import EXPERIMENTS, table1, table2
-from attnflow.experiments.result import Result
+from attnflow.paper.experiments import EXPERIMENTS, table1, table2
+from attnflow.paper.experiments.result import Result
 from tools.paper_beyond import comment_trainings, point_to_trainings
 from tools.paper_claims import StaleCommentError
 from tools.write_paper import PAGE, RESULTS, anchor, read_results, write_page

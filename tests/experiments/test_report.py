@@ -5,10 +5,10 @@ import json
 import pytest
 
 from attnflow.errors import FileError, SelectionError
-from attnflow.experiments import EXPERIMENTS, find_experiment
-from attnflow.experiments.layout import comparison_table, mean_and_sd, number, p_value
-from attnflow.experiments.report import Picture, Report, Table, to_csv, to_markdown, to_text
-from attnflow.experiments.result import Result, read_result, write_result
+from attnflow.paper.experiments import EXPERIMENTS, find_experiment
+from attnflow.paper.experiments.layout import comparison_table, mean_and_sd, number, p_value
+from attnflow.paper.experiments.report import Picture, Report, Table, to_csv, to_markdown, to_text
+from attnflow.paper.experiments.result import Result, read_result, write_result
 from tests.refusal import refusal
 
 REPORT = Report(

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from attnflow import load_model
-from attnflow.experiments.agreement import encode
-from attnflow.experiments.options import Options
-from attnflow.experiments.running import SMALL, model_threads
-from attnflow.experiments.sentences import read_agreement
+from attnflow.paper.experiments.agreement import encode
+from attnflow.paper.experiments.options import Options
+from attnflow.paper.experiments.running import SMALL, model_threads
+from attnflow.paper.experiments.sentences import read_agreement
 
 
 @pytest.fixture(autouse=True)

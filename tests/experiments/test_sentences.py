@@ -3,8 +3,8 @@
 import pytest
 
 from attnflow.errors import FileError
-from attnflow.experiments.options import Options, default_cache
-from attnflow.experiments.sentences import find_data, read_agreement, read_sentiment
+from attnflow.paper.experiments.options import Options, default_cache
+from attnflow.paper.experiments.sentences import find_data, read_agreement, read_sentiment
 from tests.data.published import published
 from tests.refusal import refusal
 

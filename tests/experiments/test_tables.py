@@ -8,13 +8,13 @@ import pytest
 from attnflow import explain, load_model
 from attnflow.errors import FileError
 from attnflow.evaluation import rank_correlation
-from attnflow.experiments import table1, table2, table3
-from attnflow.experiments.agreement_report import CLAIMS
-from attnflow.experiments.options import Options
-from attnflow.experiments.report import to_text
-from attnflow.experiments.result import read_result, write_result
-from attnflow.experiments.sentences import read_agreement
 from attnflow.importance import blank_out, input_gradients
+from attnflow.paper.experiments import table1, table2, table3
+from attnflow.paper.experiments.agreement_report import CLAIMS
+from attnflow.paper.experiments.options import Options
+from attnflow.paper.experiments.report import to_text
+from attnflow.paper.experiments.result import read_result, write_result
+from attnflow.paper.experiments.sentences import read_agreement
 from tests.models.checkpoints import make_loaded, save
 from tests.refusal import refusal
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from attnflow import InputError
-from attnflow.experiments import table1, trainings
-from attnflow.experiments.report import to_text
+from attnflow.paper.experiments import table1, trainings
+from attnflow.paper.experiments.report import to_text
 from tests.refusal import refusal
 
 

@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 
 from attnflow import InputError, SelectionError
 from attnflow.figures import CandidateCase, draw_candidates
-from attnflow.figures.style import LIGHT
+from attnflow.figures.canvas import LIGHT
 from tests.figures.reading import check_text, make_explanation, random_explanation, words_in
 from tests.refusal import refusal
 
@@ -23,13 +23,13 @@ def bars_of(figure, gid):
     return [bar for axes in figure.axes for bar in axes.patches if bar.get_gid() == gid]
 
 
-def test_bars_are_relative_probabilities_in_the_colours_of_the_candidates():
+def test_bars_are_relative_probabilities_in_the_colors_of_the_candidates():
     figure = draw_candidates(make_case())
     [axes] = [axes for axes in figure.axes if axes.get_gid() == "probabilities"]
     drawn: list[Any] = list(axes.patches)
     assert [bar.get_height() for bar in drawn] == pytest.approx([0.75, 0.25])
-    colours = [to_hex(bar.get_facecolor()) for bar in drawn]
-    assert colours == list(LIGHT.categories[:2])
+    colors = [to_hex(bar.get_facecolor()) for bar in drawn]
+    assert colors == list(LIGHT.categories[:2])
     assert {"his", "her", "75%", "25%", "John", "Mary"} <= set(words_in(figure))
     for i in range(2):
         assert {to_hex(bar.get_facecolor()) for bar in bars_of(figure, f"candidate {i}")} == {
@@ -59,7 +59,7 @@ def test_the_first_candidate_is_above_the_second_and_layers_go_upward():
 
 def test_subwords_of_a_candidate_are_summed():
     case = make_case(candidates=("love", "Mary"))
-    scores = case.explanation.rollout(normalise="rows").to_numpy()[:, 0]
+    scores = case.explanation.rollout(normalize="rows").to_numpy()[:, 0]
     np.testing.assert_allclose(case.attention("rollout")[:, 0], scores[:, 6] + scores[:, 7])
 
 

@@ -6,7 +6,8 @@ import matplotlib as mpl
 import pytest
 
 from attnflow import FileError, InputError, MissingDependencyError
-from attnflow.figures import draw_maps, render, save, style
+from attnflow.figures import canvas as style
+from attnflow.figures import draw_maps, render, save
 from tests.figures.reading import random_explanation
 from tests.refusal import refusal
 

@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgb
 
 from attnflow import Attribution, InputError, SelectionError
 from attnflow.figures import draw_graph
-from attnflow.figures.style import LIGHT
+from attnflow.figures.canvas import LIGHT
 from tests.figures.reading import check_text, make_explanation, random_explanation, words_in
 from tests.refusal import refusal
 
@@ -80,24 +80,24 @@ def test_lines_of_many_other_positions_fade_beside_those_of_one():
         for place in (None, 0)
     )
     strengths = {
-        tuple(map(tuple, ends)): (colour[3], width)
-        for ends, colour, width in zip(
+        tuple(map(tuple, ends)): (color[3], width)
+        for ends, color, width in zip(
             alone.get_segments(), alone.get_colors(), alone.get_linewidths(), strict=True
         )
     }
-    for ends, colour, width in zip(
+    for ends, color, width in zip(
         beside.get_segments(), beside.get_colors(), beside.get_linewidths(), strict=True
     ):
         before, same = strengths[tuple(map(tuple, ends))]
         assert width == same  # widths are weights, whoever they belong to
         expected = before**0.5 if ends[1][1] == 0 else before / 2  # 12 of 24 tokens
-        assert colour[3] == pytest.approx(expected)
+        assert color[3] == pytest.approx(expected)
 
 
 def test_lines_of_one_position_can_be_told_apart():
     figure = draw_graph(random_explanation(SENTENCE), methods=["raw"], highlight="[CLS]")
     lines = collection_of(figure)
-    orange = [tuple(colour[:3]) == to_rgb(LIGHT.highlight) for colour in lines.get_colors()]
+    orange = [tuple(color[:3]) == to_rgb(LIGHT.highlight) for color in lines.get_colors()]
     assert orange == [tuple(segment[1])[1] == 0 for segment in lines.get_segments()]
     assert sum(orange) > 6
 

@@ -43,14 +43,14 @@ def test_each_panel_on_its_own_scale_says_where_that_ends():
 def test_shades_from_the_least_to_the_most_at_each_layer():
     scores = np.asarray([[[0.1, 0.2, 0.3]], [[0.4, 0.4, 0.4]]])
     attribution = Attribution(scores, ("a", "b", "c"), "flow", (1, 2), (0,))
-    figure = draw_maps(attribution, scale="layer", normalise="none")
+    figure = draw_maps(attribution, scale="layer", normalize="none")
     np.testing.assert_allclose(meshes(figure)[0], [[0.0, 0.5, 1.0], [0.0, 0.0, 0.0]])
     assert {"least", "most at the layer"} <= set(words_in(figure))
 
 
 def test_scores_are_drawn_as_they_are_if_asked():
     attribution = Attribution(np.asarray([[[1.0, 3.0]]]), ("a", "b"), "flow", (4,), (1,))
-    figure = draw_maps(attribution, normalise="none")
+    figure = draw_maps(attribution, normalize="none")
     np.testing.assert_allclose(meshes(figure)[0] * 3, [[1.0, 3.0]])
     assert {"attention", "3", "4", "Attention flow"} <= set(words_in(figure))
 
@@ -61,7 +61,7 @@ def test_words_specials_layers_and_position_are_chosen_as_in_explanations():
         explanation, methods=["raw"], words=True, special="hide", layers=[2, 5], position="key"
     )
     expected = explanation.raw(
-        words=True, special="hide", layers=[2, 5], positions="key", normalise="rows"
+        words=True, special="hide", layers=[2, 5], positions="key", normalize="rows"
     ).to_numpy()[:, 0]
     np.testing.assert_allclose(meshes(figure)[0] * expected.max(), expected)
     words = words_in(figure)
@@ -141,8 +141,8 @@ def test_refusals():
     two = Attribution(np.ones((1, 2, 2)), ("a", "b"), "flow", (1,), (0, 1))
     with refusal(InputError, "scale is 'wrong'", "'shared' or 'own'"):
         draw_maps(explanation, scale=wrong)
-    with refusal(InputError, "normalise is 'wrong'"):
-        draw_maps(explanation, normalise=wrong)
+    with refusal(InputError, "normalize is 'wrong'"):
+        draw_maps(explanation, normalize=wrong)
     with refusal(InputError, "the method is 'saliency'"):
         draw_maps(explanation, methods=["saliency"])
     with refusal(InputError, "2 titles were given for 1 rows"):

@@ -6,9 +6,9 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 
 from attnflow import InputError
+from attnflow.explanation import ImageGrid
 from attnflow.figures import draw_overlay
-from attnflow.figures.overlay import COLOUR, DIMMED, patch_scores
-from attnflow.image_grid import ImageGrid
+from attnflow.figures.overlay import COLOR, DIMMED, patch_scores
 from tests.figures.reading import check_text, random_explanation
 from tests.refusal import refusal
 
@@ -43,7 +43,7 @@ def test_opacity_is_the_score_on_the_scale_of_the_picture():
     explanation = make()
     figure = draw_overlay(explanation, methods=["rollout"], opacity=0.5)
     drawn = patches_of(figure)
-    scores = explanation.rollout(normalise="rows").to_numpy()[:, 0, 1:].reshape(4, 2, 3)
+    scores = explanation.rollout(normalize="rows").to_numpy()[:, 0, 1:].reshape(4, 2, 3)
     assert len(drawn) == 4
     for patches, expected in zip(drawn, scores, strict=True):
         np.testing.assert_allclose(patches[..., 3], 0.5 * expected / expected.max())
@@ -53,7 +53,7 @@ def test_one_scale_for_all_pictures():
     explanation = make()
     figure = draw_overlay(explanation, methods=["raw", "rollout"], scale="shared", opacity=1.0)
     drawn = np.stack(patches_of(figure))[..., 3]
-    both = [explanation.raw(normalise="rows"), explanation.rollout(normalise="rows")]
+    both = [explanation.raw(normalize="rows"), explanation.rollout(normalize="rows")]
     scores = np.concatenate([one.to_numpy()[:, 0, 1:] for one in both]).reshape(8, 2, 3)
     np.testing.assert_allclose(drawn, scores / scores.max())
 
@@ -65,7 +65,7 @@ def test_the_picture_is_below_in_grey():
     np.testing.assert_allclose(grey[:4], DIMMED[1])
     np.testing.assert_allclose(grey[4:], DIMMED[0])
     assert list(picture.get_extent()) == list(patches.get_extent()) == [0, 3, 2, 0]
-    assert COLOUR == "#ff6a00"
+    assert COLOR == "#ff6a00"
 
 
 def test_a_patch_that_is_looked_from_has_a_frame():
@@ -74,7 +74,7 @@ def test_a_patch_that_is_looked_from_has_a_frame():
     corners = [patch.get_xy() for patch in framed.axes[0].patches if isinstance(patch, Rectangle)]
     assert corners == [(2, 1), (2, 1)]
     assert not draw_overlay(explanation, methods=["raw"], layers=2).axes[0].patches
-    expected = explanation.raw(positions="patch 1,2", layers=2, normalise="rows").to_numpy()
+    expected = explanation.raw(positions="patch 1,2", layers=2, normalize="rows").to_numpy()
     np.testing.assert_allclose(
         patches_of(framed)[0][..., 3].ravel(), 0.85 * expected[0, 0, 1:] / expected[0, 0, 1:].max()
     )

@@ -6,10 +6,10 @@ import torch
 
 from attnflow import load_model
 from attnflow.errors import InputError
-from attnflow.importance import batches as module
+from attnflow.importance import batch as module
 from attnflow.importance import blank_out, input_gradients
-from attnflow.importance.batches import blank_out_texts, gradients_of_texts, predict_classes
-from attnflow.models.encoding import collate, encode_text
+from attnflow.importance.batch import blank_out_texts, gradients_of_texts, predict_classes
+from attnflow.models.inputs import collate, encode_text
 from tests.models.checkpoints import make_loaded
 from tests.refusal import refusal
 
@@ -69,7 +69,7 @@ def test_batches_are_small_and_every_text_has_its_own_place(loaded, encoded, mon
     assert expected.argmax(-1).tolist() == [1, 0, 0, 1]
 
 
-def test_the_authors_gradient_is_rounding_where_blocks_normalise_first(loaded, encoded):
+def test_the_authors_gradient_is_rounding_where_blocks_normalize_first(loaded, encoded):
     """The sum over the embedding is 0: LayerNorm ignores what is the same in all components."""
     made = gradients_of_texts(loaded, encoded, [1, 0, 0, 1])
     for total, length in zip(made["sum"], made["l2"], strict=True):
@@ -93,7 +93,7 @@ def test_a_constant_added_to_an_embedding_changes_nothing(loaded, encoded):
 
 
 def test_the_place_after_the_embedding_module_has_a_sum():
-    """BERT normalises its embeddings: before that the sum is 0, after it not."""
+    """BERT normalizes its embeddings: before that the sum is 0, after it not."""
     bert = make_loaded()
     encoded = [encode_text(bert, text) for text in ("the key", "the key to the cabinets")]
     before = gradients_of_texts(bert, encoded, [0, 1])

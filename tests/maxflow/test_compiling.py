@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from attnflow.maxflow import compiling
+from attnflow.maxflow import jit as compiling
 
 
 def test_the_solver_also_runs_with_the_compiler_switched_off():

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from attnflow.maxflow.greedy import STUCK, greedy_flow
-from attnflow.maxflow.network import build_network, build_scratch
-from attnflow.maxflow.ordering import sort_edges
+from attnflow.maxflow.greedy import STUCK, greedy_flow, sort_edges
+from attnflow.maxflow.layout import build_network, build_scratch
 from attnflow.maxflow.residual import load_greedy
 from tests.maxflow.networks import KINDS, flows_by_ortools
 

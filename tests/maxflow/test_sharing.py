@@ -8,9 +8,10 @@ import time
 import numpy as np
 import pytest
 
-from attnflow.maxflow import max_flows, solve
-from attnflow.maxflow.network import build_network, build_scratch
-from attnflow.maxflow.solve import count_threads
+from attnflow.maxflow import max_flows
+from attnflow.maxflow import solver as solve
+from attnflow.maxflow.layout import build_network, build_scratch
+from attnflow.maxflow.solver import count_threads
 from tests.maxflow.networks import attention
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from attnflow.errors import InputError
 from attnflow.maxflow import max_flow, max_flows
-from attnflow.maxflow.network import build_network
-from attnflow.maxflow.single import solve_in_whole_numbers
+from attnflow.maxflow.layout import build_network
+from attnflow.maxflow.pair import solve_in_whole_numbers
 from tests.maxflow.networks import KINDS, attention
 from tests.refusal import refusal
 

@@ -80,7 +80,7 @@ def test_chosen_layers_positions_and_tokens():
 def test_rows_are_scaled_by_name_only():
     graph = AttentionGraph.from_weights(random_attention(3, 5, 5))
     plain = flow(graph)
-    scaled = flow(graph, normalise="rows")
+    scaled = flow(graph, normalize="rows")
     assert plain.scores.sum(axis=-1).max() > 1.5
     assert scaled.scores.sum(axis=-1) == pytest.approx(np.ones((3, 5)))
     expected = plain.scores / plain.scores.sum(axis=-1, keepdims=True)
@@ -91,9 +91,9 @@ def test_receptive_field_takes_away_the_advantage_of_early_tokens():
     # Uniform causal attention says nothing about content, so all tokens in sight score alike.
     causal = np.tril(np.ones((4, 6, 6)))
     graph = AttentionGraph.from_weights(causal / causal.sum(-1, keepdims=True))
-    row = flow(graph, positions=-1, layers=-1, normalise="receptive_field").scores[0, 0]
+    row = flow(graph, positions=-1, layers=-1, normalize="receptive_field").scores[0, 0]
     assert row == pytest.approx(np.full(6, 1 / 6))
-    plain = flow(graph, positions=3, layers=-1, normalise="receptive_field").scores[0, 0]
+    plain = flow(graph, positions=3, layers=-1, normalize="receptive_field").scores[0, 0]
     assert plain == pytest.approx([0.25] * 4 + [0.0] * 2)
 
 
@@ -158,8 +158,8 @@ def test_saturation_needs_plain_flow():
     graph = AttentionGraph.from_weights(TWO_LAYERS)
     with refusal(InputError, "rollout", "expected plain flow", "Call flow(graph)"):
         saturation(graph, rollout(graph))
-    with refusal(InputError, "normalise='rows'"):
-        saturation(graph, flow(graph, normalise="rows"))
+    with refusal(InputError, "normalize='rows'"):
+        saturation(graph, flow(graph, normalize="rows"))
 
 
 def test_bounds_enclose_the_flow():
@@ -191,7 +191,7 @@ def test_refusals():
         flow(TWO_LAYERS)  # type: ignore[arg-type]
     with refusal(SelectionError, "no layer 3", "expected 1 to 2"):
         flow(graph, layers=3)
-    with refusal(InputError, "normalise is 'row'"):
-        flow(graph, normalise="row")  # type: ignore[arg-type]
+    with refusal(InputError, "normalize is 'row'"):
+        flow(graph, normalize="row")  # type: ignore[arg-type]
     with refusal(ShapeError, "a batch", "graph.example(i)"):
         flow(AttentionGraph.from_weights(np.stack([TWO_LAYERS, TWO_LAYERS])))

@@ -46,14 +46,14 @@ def test_the_mean_over_heads_is_the_rollout(attention, one_position, data):
     np.testing.assert_allclose(heads.scores.sum(-1), 1, atol=1e-12)
 
 
-@pytest.mark.parametrize("normalise", ["none", "rows", "receptive_field"])
-def test_all_heads_equal_one_by_one_and_torch_equals_numpy(normalise):
+@pytest.mark.parametrize("normalize", ["none", "rows", "receptive_field"])
+def test_all_heads_equal_one_by_one_and_torch_equals_numpy(normalize):
     attention = random_attention(3, 4, 5, 5)
-    whole = head_rollout(Attentions(attention), layer=3, normalise=normalise)
-    tensors = head_rollout(Attentions(torch.as_tensor(attention)), layer=3, normalise=normalise)
+    whole = head_rollout(Attentions(attention), layer=3, normalize=normalize)
+    tensors = head_rollout(Attentions(torch.as_tensor(attention)), layer=3, normalize=normalize)
     np.testing.assert_allclose(tensors.scores.numpy(), whole.scores)
     for head in range(4):
-        alone = head_rollout(Attentions(attention), layer=3, head=head, normalise=normalise)
+        alone = head_rollout(Attentions(attention), layer=3, head=head, normalize=normalize)
         np.testing.assert_allclose(alone.scores, whole.scores[head])
 
 
@@ -82,6 +82,6 @@ def test_flow_of_heads_is_at_least_their_rollout_and_can_be_scaled():
     attentions = Attentions(random_attention(3, 2, 4, 4))
     flows = head_flow(attentions, layer=3)
     assert (flows.scores >= head_rollout(attentions, layer=3).scores - 1e-12).all()
-    for normalise in ("rows", "receptive_field"):
-        scaled = head_flow(attentions, layer=3, normalise=normalise)
+    for normalize in ("rows", "receptive_field"):
+        scaled = head_flow(attentions, layer=3, normalize=normalize)
         np.testing.assert_allclose(scaled.scores.sum(-1), 1)

@@ -19,7 +19,7 @@ def test_two_tokens_and_two_layers(convert):
     np.testing.assert_array_equal(result.to_numpy()[0], [[0.75, 0.25], [0.0, 1.0]])
     np.testing.assert_array_equal(result.to_numpy()[1], TWO_LAYERS_ROLLOUT)
     assert result.layers == (1, 2)
-    assert result.settings == {"residual_weight": 0.5, "to_layer": 0, "normalise": "none"}
+    assert result.settings == {"residual_weight": 0.5, "to_layer": 0, "normalize": "none"}
 
 
 def test_the_residual_weight_of_each_layer_counts():
@@ -87,21 +87,21 @@ def test_batched_equals_one_by_one(weights):
 
 
 @given(stochastic((1, 4)), st.sampled_from(["none", "rows", "receptive_field"]))
-def test_torch_equals_numpy(weights, normalise):
-    ours = rollout(AttentionGraph.from_weights(weights), normalise=normalise)
+def test_torch_equals_numpy(weights, normalize):
+    ours = rollout(AttentionGraph.from_weights(weights), normalize=normalize)
     graph = AttentionGraph.from_weights(torch.as_tensor(weights))
-    theirs = rollout(graph, normalise=normalise)
+    theirs = rollout(graph, normalize=normalize)
     np.testing.assert_allclose(theirs.scores.numpy(), ours.scores, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 @pytest.mark.parametrize("positions", [None, [1]])
-@pytest.mark.parametrize("normalise", ["none", "receptive_field"])
-def test_float32_stays_float32(kind, positions, normalise):
+@pytest.mark.parametrize("normalize", ["none", "receptive_field"])
+def test_float32_stays_float32(kind, positions, normalize):
     weights = random_attention(3, 2, 4, 4).astype(np.float32)
     attentions = Attentions(weights if kind == "numpy" else torch.as_tensor(weights))
     graph = AttentionGraph.from_attentions(attentions)
-    scores = rollout(graph, positions=positions, normalise=normalise).scores
+    scores = rollout(graph, positions=positions, normalize=normalize).scores
     assert str(scores.dtype).removeprefix("torch.") == "float32"
 
 
@@ -143,9 +143,9 @@ def test_attentions_are_no_graph():
 def test_scores_stay_on_the_gpu():
     attention = torch.as_tensor(random_attention(3, 2, 5, 5), dtype=torch.float32)
     graph = AttentionGraph.from_attentions(Attentions(attention.cuda()))
-    result = rollout(graph, normalise="receptive_field")
+    result = rollout(graph, normalize="receptive_field")
     assert result.scores.device.type == "cuda"
     expected = rollout(
-        AttentionGraph.from_attentions(Attentions(attention)), normalise="receptive_field"
+        AttentionGraph.from_attentions(Attentions(attention)), normalize="receptive_field"
     )
     np.testing.assert_allclose(result.to_numpy(), expected.to_numpy(), atol=1e-5)

@@ -5,7 +5,7 @@ import torch
 import transformers
 
 from attnflow import FileError
-from attnflow.minilm.adapter import attach, extract, linear_maps, merge, read, write
+from attnflow.models.builtin.minilm import attach, extract, linear_maps, merge, read, write
 from tests.models.checkpoints import make_model
 from tests.refusal import refusal
 

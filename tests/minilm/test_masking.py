@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from attnflow.minilm.judging import accuracy, guessed, told_apart
-from attnflow.minilm.masking import IGNORED, Masking
+from attnflow.paper.minilm.adapter_trainer import IGNORED, Masking, accuracy, guessed, told_apart
 
 
 class Words:

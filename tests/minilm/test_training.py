@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 
 from attnflow import FileError, MissingDependencyError, explain, load_model
-from attnflow.minilm import folders
-from attnflow.minilm.adapter import read, write
-from attnflow.minilm.building import load_adapted
-from attnflow.minilm.stories import load_stories
-from attnflow.minilm.texts import Reviews, Texts, read_reviews, read_texts
-from attnflow.minilm.training import LANGUAGE, SENTIMENT, train_language, train_sentiment
+from attnflow.models.builtin import folders
+from attnflow.models.builtin.minilm import load_adapted, read, write
+from attnflow.paper.minilm.adapter_trainer import (
+    LANGUAGE,
+    SENTIMENT,
+    train_language,
+    train_sentiment,
+)
+from attnflow.paper.minilm.texts import Reviews, Texts, load_stories, read_reviews, read_texts
 from tests.data.published import published
 from tests.models.checkpoints import make_tokenizer, save
 from tests.refusal import refusal
@@ -31,8 +34,8 @@ def encoder(tmp_path, monkeypatch):
     save(folder, "BertModel")
     make_tokenizer().save_pretrained(folder)
     for place in (
-        "attnflow.minilm.building",
-        "attnflow.minilm.training",
+        "attnflow.models.builtin.minilm",
+        "attnflow.paper.minilm.adapter_trainer",
         "attnflow.models.loading",
     ):
         monkeypatch.setattr(f"{place}.find_encoder", lambda: folder)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from attnflow.minilm import stories
+from attnflow.paper.minilm import texts as stories
 
 FOLDER = Path(__file__).parents[3] / "shared" / "data" / "stories260K"
 

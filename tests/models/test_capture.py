@@ -166,7 +166,7 @@ def test_heads_are_merged_as_from_attentions(heads):
 
 
 def test_blocks_of_any_size_give_the_same(monkeypatch):
-    from attnflow.models import call
+    from attnflow.models.capture import call
 
     model, inputs = TINY["t5"].make(), TINY["t5"].inputs((7, 4))
     whole, _ = capture_rollout(model, inputs)

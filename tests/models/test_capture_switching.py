@@ -9,7 +9,7 @@ import transformers
 
 from attnflow.errors import AttentionError
 from attnflow.models import capture_attentions, capture_graphs, capture_rollout
-from attnflow.models.registry import attend
+from attnflow.models.capture.hooks import attend
 from tests.models.tiny import CLIP_TEXT, SIZES, TINY, VISION
 from tests.refusal import refusal
 
@@ -170,7 +170,7 @@ def test_kernels_outside_the_registry_are_refused():
 
 
 def test_returned_weights_of_an_encoder_decoder_are_joined(monkeypatch):
-    from attnflow.models import registry
+    from attnflow.models.capture import hooks as registry
 
     model, inputs = TINY["bart"].make("eager"), TINY["bart"].inputs((7, 4))
     expected, _ = capture_graphs(model, inputs)
@@ -182,7 +182,7 @@ def test_returned_weights_of_an_encoder_decoder_are_joined(monkeypatch):
 
 
 def test_a_model_that_passes_the_registry_by_is_asked_for_its_weights(monkeypatch):
-    from attnflow.models import registry
+    from attnflow.models.capture import hooks as registry
 
     model, inputs = TINY["deberta-v2"].make("eager"), TINY["deberta-v2"].inputs()
     expected, _ = capture_graphs(model, inputs)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from attnflow.edges.projection import head_projections
+from attnflow.edges.value import effective_attention, merge_edges, value_edges, weigh
 from attnflow.errors import AttentionError, InputError
 from attnflow.models import capture_attentions, capture_graphs
-from attnflow.models.call import DotProduct
-from attnflow.models.edges import effective_attention, merge_edges, value_edges, weigh
-from attnflow.models.projection import head_projections
+from attnflow.models.capture.call import DotProduct
 from tests.models.tiny import TINY
 from tests.refusal import refusal
 
@@ -105,7 +105,7 @@ def test_effective_attention_stays_among_the_keys_a_query_sees():
 
 @pytest.mark.parametrize("name", ["bert", "llama", "gpt2"])
 def test_effective_attention_gives_the_same_output(name):
-    from attnflow.models.roads import run
+    from attnflow.models.capture.hooks import run
 
     tiny = TINY[name]
     model, inputs = tiny.make(), tiny.inputs((20,))
@@ -158,7 +158,7 @@ def test_every_registered_model_shows_its_output_projection(name, edges):
 @pytest.mark.parametrize("name", ["bert", "albert", "distilbert", "gpt2", "llama", "modernbert"])
 def test_output_projections_are_those_that_models_apply(name):
     """The layer's output is the sum of what value edges measure, and the bias."""
-    from attnflow.models.roads import run
+    from attnflow.models.capture.hooks import run
 
     tiny = TINY[name]
     model, inputs = tiny.make(), tiny.inputs((5,))

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from attnflow import AttentionGraph, Explanation, InputError, ShapeError, explaining
-from attnflow.explaining import explain
-from attnflow.models.capture import capture_attentions, capture_graphs
-from attnflow.models.encoding import collate, encode_text
-from attnflow.models.keeping import KeptHeads
+from attnflow import AttentionGraph, Explanation, InputError, ShapeError
+from attnflow import explainer as explaining
+from attnflow.explainer import explain
+from attnflow.models.capture.api import capture_attentions, capture_graphs
+from attnflow.models.capture.build import KeptHeads
+from attnflow.models.inputs import collate, encode_text
 from tests.models.checkpoints import VOCABULARY, make_loaded, make_tokenizer
 from tests.refusal import refusal
 

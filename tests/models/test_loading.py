@@ -9,8 +9,13 @@ import torch
 import transformers
 
 from attnflow.errors import FileError, InputError, MissingDependencyError
-from attnflow.models.checkpoint import task_of
-from attnflow.models.loading import LoadedModel, find_max_length, load_model, load_tokenizer
+from attnflow.models.loading import (
+    LoadedModel,
+    find_max_length,
+    load_model,
+    load_tokenizer,
+    task_of,
+)
 from tests.models.checkpoints import LIMIT, make_model, make_tokenizer, save
 from tests.refusal import refusal
 

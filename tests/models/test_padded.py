@@ -7,8 +7,8 @@ import torch
 
 from attnflow import AttentionError
 from attnflow.models import capture_graphs
-from attnflow.models.padded import can_run_padded, raw_rows, rollout_rows, run_padded
-from attnflow.models.registry import switch
+from attnflow.models.capture.batch import can_run_padded, raw_rows, rollout_rows, run_padded
+from attnflow.models.capture.hooks import switch
 from tests.models.checkpoints import make_loaded, make_model
 from tests.models.tiny import TINY
 from tests.refusal import refusal

@@ -7,14 +7,21 @@ import pytest
 import torch
 
 from attnflow.errors import FileError
-from attnflow.explaining import explain
+from attnflow.explainer import explain
+from attnflow.models.builtin.folders import BUNDLED, find_folder
+from attnflow.models.builtin.verb_number import (
+    VerbNumberConfig,
+    VerbNumberModel,
+    load_verb_number,
+    restore,
+    save_verb_number,
+    shrink,
+    to_ids,
+)
 from attnflow.models.loading import load_model
-from attnflow.verb_number.evaluating import accuracy
-from attnflow.verb_number.folders import BUNDLED, find_folder
-from attnflow.verb_number.model import VerbNumberConfig, VerbNumberModel
-from attnflow.verb_number.splitting import split_folder
-from attnflow.verb_number.storing import load_verb_number, restore, save_verb_number, shrink
-from attnflow.verb_number.vocabulary import make_vocabulary, to_ids
+from attnflow.paper.verb_number.objective import accuracy
+from attnflow.paper.verb_number.splits import split_folder
+from attnflow.paper.verb_number.vocabulary import make_vocabulary
 from tests.data.published import published
 from tests.models.checkpoints import eager_graph
 from tests.refusal import refusal

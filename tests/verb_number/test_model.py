@@ -4,11 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from attnflow.models.capture import capture_attentions
+from attnflow.models.builtin.verb_number import (
+    SPECIAL,
+    TAGS,
+    VerbNumberConfig,
+    VerbNumberModel,
+    make_tokenizer,
+)
+from attnflow.models.capture.api import capture_attentions
 from attnflow.models.loading import load_model
-from attnflow.verb_number.model import VerbNumberConfig, VerbNumberModel
-from attnflow.verb_number.tokenizer import make_tokenizer
-from attnflow.verb_number.vocabulary import SPECIAL, TAGS
 
 N_WORDS = 12
 IDS = torch.tensor([[2, 3, 4, 5, 6, 7], [2, 8, 9, 10, 11, 3]])

@@ -2,10 +2,10 @@
 
 import gzip
 
-from attnflow.data.example import AgreementExample
 from attnflow.errors import FileError
-from attnflow.verb_number import splitting
-from attnflow.verb_number.splitting import prefixes, split_folder, split_grammar
+from attnflow.paper.data.readers import AgreementExample
+from attnflow.paper.verb_number import splits as splitting
+from attnflow.paper.verb_number.splits import prefixes, split_folder, split_grammar
 from tests.data.published import published
 from tests.refusal import refusal
 

@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from attnflow.data.example import AgreementExample
 from attnflow.errors import FileError, InputError
-from attnflow.verb_number.batches import Mixture, encode_examples
-from attnflow.verb_number.objective import Objective, blank
-from attnflow.verb_number.splitting import Split, split_grammar
-from attnflow.verb_number.training import Recipe, learning_rate, train
-from attnflow.verb_number.vocabulary import make_vocabulary
+from attnflow.paper.data.readers import AgreementExample
+from attnflow.paper.verb_number.objective import Mixture, Objective, blank, encode_examples
+from attnflow.paper.verb_number.splits import Split, split_grammar
+from attnflow.paper.verb_number.trainer import Recipe, learning_rate, train
+from attnflow.paper.verb_number.vocabulary import make_vocabulary
 from tests.refusal import refusal
 
 TINY = Recipe(epochs=2, batch_size=32, sizes={"n_layer": 2, "n_head": 2, "n_embd": 16}, dropout=0.1)

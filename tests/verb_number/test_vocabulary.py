@@ -2,9 +2,13 @@
 
 import pytest
 
-from attnflow.data.example import AgreementExample
-from attnflow.verb_number.tokenizer import make_tokenizer
-from attnflow.verb_number.vocabulary import TAGS, make_vocabulary, replace_rare, to_ids
+from attnflow.models.builtin.verb_number import (
+    TAGS,
+    make_tokenizer,
+    to_ids,
+)
+from attnflow.paper.data.readers import AgreementExample
+from attnflow.paper.verb_number.vocabulary import make_vocabulary, replace_rare
 
 WORDS = ["the", "key", "keys", "children", "'s", "do", "n't", "(", ")", ",", "four-year", "nn"]
 

@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 
 from attnflow import Attentions, Explanation
-from attnflow.explaining import explain
-from attnflow.image_grid import ImageGrid
+from attnflow.explainer import explain
+from attnflow.explanation import ImageGrid
 from tests.models.checkpoints import make_loaded
 
 # Each must be shown as text. What is hidden or turns text around is shown as a symbol.

@@ -4,8 +4,8 @@ import base64
 import json
 from urllib.parse import urlsplit
 
-from attnflow.viewer.assets import MODULE
 from attnflow.viewer.notebook import build_module
+from attnflow.viewer.page import MODULE
 from tests.viewer.browsing import Watched
 
 # A page with what notebooks give a widget: a model to get, set and send with.

@@ -4,11 +4,10 @@ import time
 
 from starlette.testclient import TestClient
 
-from attnflow.viewer.guard import allowed_hosts
-from attnflow.viewer.jobs import Jobs
-from attnflow.viewer.limits import Limits
-from attnflow.viewer.server import create_app
-from attnflow.viewer.worker import ModelInfo
+from attnflow.viewer.server.app import create_app
+from attnflow.viewer.server.jobs import Jobs
+from attnflow.viewer.server.security import Limits, allowed_hosts
+from attnflow.viewer.server.workers import ModelInfo
 from tests.models.checkpoints import make_loaded
 from tests.viewer.tasks import InlinePool
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnflow import Attentions, Explanation
-from attnflow.viewer.visible import visible
+from attnflow.viewer.preview import visible
 from tests.viewer.browsing import Watched, chromium
 from tests.viewer.examples import HOSTILE, hostile, made_up
 
@@ -125,10 +125,10 @@ def test_hostile_tokens_are_text_in_a_picture(opened):
     assert page.evaluate("window.hacked") is None
 
 
-def test_the_page_has_one_colour_in_the_dark(opened):
+def test_the_page_has_one_color_in_the_dark(opened):
     page = opened(made_up(2, 8), color_scheme="dark").page
-    colour = "(e) => getComputedStyle(e).backgroundColor"
-    assert page.locator("body").evaluate(colour) == page.locator(".app").evaluate(colour)
+    color = "(e) => getComputedStyle(e).backgroundColor"
+    assert page.locator("body").evaluate(color) == page.locator(".app").evaluate(color)
 
 
 def test_the_bottleneck_is_read_aloud(opened):

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from attnflow import show
-from attnflow.explaining import explain
-from attnflow.viewer.visible import visible
+from attnflow.explainer import explain
+from attnflow.viewer.preview import visible
 from tests.viewer.browsing import Watched, chromium
 from tests.viewer.examples import HOSTILE, classified, hostile, made_up
 from tests.viewer.notebook_page import Notebook
@@ -305,5 +305,5 @@ def test_a_widget_has_the_theme_of_its_notebook(browser, element, attribute, dar
 
 
 def _is_dark(app, expected):
-    colour = app.evaluate("(e) => getComputedStyle(e).backgroundColor")
-    assert (sum(map(int, re.findall(r"\d+", colour)[:3])) < 150) is expected
+    color = app.evaluate("(e) => getComputedStyle(e).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", color)[:3])) < 150) is expected

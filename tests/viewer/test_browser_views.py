@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from attnflow import flow_path, head_rollout
-from attnflow.explaining import explain
-from attnflow.viewer.visible import visible
+from attnflow.explainer import explain
+from attnflow.viewer.preview import visible
 from tests.viewer.browsing import Watched, chromium
 from tests.viewer.examples import HOSTILE, hostile, pictured
 
@@ -66,8 +66,8 @@ def expect_scores(watched, explanation, *, position, layer):
         watched.expect(method, expected)
 
 
-def colours_on_stage(watched):
-    """How many colours the drawing has."""
+def colors_on_stage(watched):
+    """How many colors the drawing has."""
     return (
         watched.page.get_by_test_id("stage")
         .locator("canvas")
@@ -105,7 +105,7 @@ def test_map_view(watched, explanation):
         expected = getattr(explanation, method)().to_numpy()[:, 0]
         for layer in (1, 3, 6):
             watched.expect(f"{method}/{layer}", expected[layer - 1])
-    assert colours_on_stage(watched) > 50
+    assert colors_on_stage(watched) > 50
 
 
 def test_heads_view(watched, explanation):
@@ -118,7 +118,7 @@ def test_heads_view(watched, explanation):
     watched.page.get_by_test_id("heads-of").check()
     expected = head_rollout(explanation.heads, layer=3, head=1, positions=0).to_numpy()[0, 0]
     watched.expect("head/2", expected, rtol=5e-3)
-    assert colours_on_stage(watched) > 50
+    assert colors_on_stage(watched) > 50
 
 
 def test_flow_view_shows_the_flow_and_its_bottleneck(watched, explanation):
@@ -139,7 +139,7 @@ def test_flow_view_shows_the_flow_and_its_bottleneck(watched, explanation):
 
     watched.wait_for(check)
     assert "books" in page.get_by_test_id("note").inner_text()
-    assert colours_on_stage(watched) > 20
+    assert colors_on_stage(watched) > 20
 
 
 def test_image_view(browser, tmp_path):
@@ -151,7 +151,7 @@ def test_image_view(browser, tmp_path):
     watched.page.get_by_test_id("stage").focus()
     watched.press("ArrowRight", "ArrowRight", "ArrowDown")  # the patch below the second one
     expect_scores(watched, explanation, position=6, layer=2)
-    assert colours_on_stage(watched) > 20
+    assert colors_on_stage(watched) > 20
     for scheme in ("light", "dark"):
         watched.page.emulate_media(color_scheme=scheme)
         assert watched.axe() == []
@@ -187,7 +187,7 @@ def test_everything_can_be_reached_with_tab(watched):
     for _ in range(30):
         page.keyboard.press("Tab")
         reached.add(page.evaluate(focused))
-    names = "view-text layer search threshold top-k special words normalise scale sentence"
+    names = "view-text layer search threshold top-k special words normalize scale sentence"
     assert {*names.split(), "export-svg", "export-png", "help-button"} <= reached
 
 
@@ -203,9 +203,9 @@ def test_special_tokens_words_and_limits(watched, explanation):
     set_slider(watched, "top-k", 2)
     page.wait_for_timeout(200)
     assert page.get_by_test_id("ranking").locator("li:visible").count() == 2
-    page.get_by_test_id("normalise").check()
+    page.get_by_test_id("normalize").check()
     choose_method(watched, "flow")
-    expected = explanation.flow(layers=6, normalise="rows").to_numpy()[0, 0]
+    expected = explanation.flow(layers=6, normalize="rows").to_numpy()[0, 0]
     watched.expect("flow", expected)
 
 
@@ -244,8 +244,8 @@ def test_what_is_on_screen_is_saved_as_svg_and_png(watched):
         with Image.open(io.BytesIO(download.value.path().read_bytes())) as image:
             assert image.format == "PNG"
             assert image.width > 400
-            colours = image.convert("RGB").getcolors(1_000_000)
-            assert colours is None or len(colours) > 8
+            colors = image.convert("RGB").getcolors(1_000_000)
+            assert colors is None or len(colors) > 8
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnflow.viewer.guard import HEADERS
+from attnflow.viewer.server.security import HEADERS
 from tests.viewer.serving import make_client, refused
 
 

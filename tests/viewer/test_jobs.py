@@ -4,10 +4,10 @@ from threading import Event
 
 import pytest
 
-from attnflow.viewer import jobs as job_module
-from attnflow.viewer.jobs import Jobs
-from attnflow.viewer.limits import Limits
 from attnflow.viewer.payload import make_payload
+from attnflow.viewer.server import jobs as job_module
+from attnflow.viewer.server.jobs import Jobs
+from attnflow.viewer.server.security import Limits
 from tests.viewer.examples import made_up
 from tests.viewer.serving import LIMITS, TEXT, ask, make_client, refused, wait_for
 from tests.viewer.tasks import BREAK, InlinePool
@@ -28,7 +28,7 @@ def test_too_many_at_once_are_told_to_come_back(monkeypatch):
             going_on.wait(20)
             return made_payload()
 
-    monkeypatch.setattr("attnflow.viewer.server.ExplainTask", lambda _: Wait())
+    monkeypatch.setattr("attnflow.viewer.server.app.ExplainTask", lambda _: Wait())
     with make_client(limits) as client:
         running = [ask(client, (TEXT, 0)) for _ in range(2)]
         refused(ask(client, (TEXT, 0)), 503, "the server is busy: 2 computations")

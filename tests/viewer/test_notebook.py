@@ -11,7 +11,7 @@ from attnflow import MissingDependencyError, flow, show
 from attnflow.viewer import notebook
 from attnflow.viewer.notebook import answer
 from attnflow.viewer.payload import make_payload
-from attnflow.viewer.picture import draw_picture
+from attnflow.viewer.preview import draw_picture
 from tests.refusal import refusal
 from tests.viewer.examples import HOSTILE, classified, hostile, made_up
 

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from attnflow import InputError, SelectionError, flow, raw_attention
-from attnflow.explaining import explain
-from attnflow.image_grid import ImageGrid
-from attnflow.models.predicting import Outcome, Prediction
-from attnflow.viewer import flow_rows
-from attnflow.viewer.header import name_examples
-from attnflow.viewer.payload import make_payload
+from attnflow.explainer import explain
+from attnflow.explanation import ImageGrid
+from attnflow.models.prediction import Outcome, Prediction
+from attnflow.viewer import payload as flow_rows
+from attnflow.viewer.payload import make_payload, name_examples
 from tests.models.checkpoints import VOCABULARY, make_tokenizer
 from tests.refusal import refusal
 from tests.viewer.examples import HOSTILE, classified, hostile, made_up

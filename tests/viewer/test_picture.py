@@ -1,4 +1,4 @@
-"""The picture for where nothing runs: its cells, its colours and its words."""
+"""The picture for where nothing runs: its cells, its colors and its words."""
 
 import re
 from dataclasses import replace
@@ -6,16 +6,15 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from attnflow.image_grid import ImageGrid
-from attnflow.viewer.picture import draw_picture
-from attnflow.viewer.visible import visible
+from attnflow.explanation import ImageGrid
+from attnflow.viewer.preview import draw_picture, visible
 from tests.viewer.examples import HOSTILE, classified, hostile, made_up
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def cells_of(svg):
-    """Text and colour of each cell."""
+    """Text and color of each cell."""
     root = ElementTree.fromstring(svg)
     cells = [one for one in root.iter(f"{SVG}rect") if one.find(f"{SVG}title") is not None]
     return root, [(cell.findtext(f"{SVG}title"), cell.get("fill")) for cell in cells]
@@ -38,9 +37,9 @@ def test_the_largest_of_each_method_is_the_darkest():
     _, cells = cells_of(draw_picture(explanation))
     for i, name in enumerate(("raw", "rollout", "flow")):
         scores = getattr(explanation, name)().to_numpy()[:, 0].ravel()
-        colours = [colour for _, colour in cells[12 * i : 12 * (i + 1)]]
-        assert colours[int(scores.argmax())] == "#08306b"
-        darkness = [-int(colour[1:3], 16) for colour in colours]
+        colors = [color for _, color in cells[12 * i : 12 * (i + 1)]]
+        assert colors[int(scores.argmax())] == "#08306b"
+        darkness = [-int(color[1:3], 16) for color in colors]
         order = np.argsort(scores, kind="stable")
         assert np.all(np.diff(np.asarray(darkness)[order]) >= 0)
 

@@ -7,9 +7,8 @@ import time
 import pytest
 
 from attnflow import InputError, load_model
-from attnflow.viewer.limits import CrashError, Limits, TimeOutError
-from attnflow.viewer.pool import WorkerPool
-from attnflow.viewer.worker import describe
+from attnflow.viewer.server.security import CrashError, Limits, TimeOutError
+from attnflow.viewer.server.workers import WorkerPool, describe
 from tests.models.checkpoints import make_loaded
 from tests.refusal import refusal
 from tests.viewer.tasks import BREAK, REFUSE, Die, Sleep, Where

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from attnflow import flow
-from attnflow.explaining import explain
-from attnflow.viewer import flow_rows
-from attnflow.viewer.jobs import Jobs
-from attnflow.viewer.limits import Limits
+from attnflow.explainer import explain
+from attnflow.viewer import payload as flow_rows
+from attnflow.viewer.server.jobs import Jobs
+from attnflow.viewer.server.security import Limits
 from tests.models.checkpoints import make_loaded
 from tests.viewer.examples import hostile, made_up
 from tests.viewer.serving import TEXT, ask, make_client, refused, upload, wait_for
@@ -114,7 +114,7 @@ def test_uploads_are_limited_and_removed(client, tmp_path, monkeypatch):
 
 
 def test_few_files_arrive_at_the_same_time(monkeypatch):
-    monkeypatch.setattr("attnflow.viewer.server.MOST_UPLOADS", 1)
+    monkeypatch.setattr("attnflow.viewer.server.app.MOST_UPLOADS", 1)
     app = make_client().app
 
     async def send():
@@ -206,7 +206,7 @@ def test_a_bug_of_ours_is_a_sentence_too(monkeypatch):
 
 
 def test_a_crash_of_a_computation_is_a_failed_job_and_no_more(client, monkeypatch):
-    monkeypatch.setattr("attnflow.viewer.server.ExplainTask", lambda _: BREAK)
+    monkeypatch.setattr("attnflow.viewer.server.app.ExplainTask", lambda _: BREAK)
     job = wait_for(client, ask(client, (TEXT, 0)))
     assert (job["state"], job["status"]) == ("failed", 500)
     monkeypatch.undo()

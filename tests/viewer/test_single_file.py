@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from attnflow import FileError, InputError, to_html
-from attnflow.viewer import assets, single_file
-from attnflow.viewer.assets import inline_module, read_asset
+from attnflow.viewer import page as assets
+from attnflow.viewer import page as single_file
+from attnflow.viewer.page import inline_module, read_asset
 from attnflow.viewer.payload import make_payload
 from tests.refusal import refusal
 from tests.viewer.examples import HOSTILE, classified, hostile, made_up

@@ -93,7 +93,7 @@ export function paintLabel(
   }
 }
 
-/** The colour and weight of an item's label. */
+/** The color and weight of an item's label. */
 export function labelStyle(
   theme: Theme,
   is: { chosen: boolean; found: boolean; kept: boolean; token: boolean },

@@ -71,7 +71,7 @@ export class Controls {
   }
 }
 
-/** What to do where special tokens take most of the colours. */
+/** What to do where special tokens take most of the colors. */
 function makeDimmed(change: Change): HTMLElement {
   const button = make(
     "button",

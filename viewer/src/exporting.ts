@@ -1,4 +1,4 @@
-// What is on screen as a picture: heading, the panels and their colour scale, as SVG or PNG.
+// What is on screen as a picture: heading, the panels and their color scale, as SVG or PNG.
 
 import { CanvasPainter, measure, type Painter } from "./painter.ts";
 import type { Panel } from "./panel.ts";
@@ -11,7 +11,7 @@ import { digits, percent, shorten, visible } from "./visible.ts";
 const MARGIN = 24;
 const LINE = 19;
 const GAP = 40;
-const SCALE = 34; // height of the colour scale below a panel
+const SCALE = 34; // height of the color scale below a panel
 const LONGEST = 16000; // pixels that browsers draw on one side
 
 interface Place {

@@ -153,7 +153,7 @@ function paintPatches(
 function paintChosen(painter: Painter, reading: Reading, picture: Picture, big: Place): void {
   const marks: [number, string][] = [[reading.position, "#4db2ff"]];
   if (reading.chosen && reading.token !== null) marks.unshift([reading.token, "#ff9a4d"]);
-  for (const [token, colour] of marks) {
+  for (const [token, color] of marks) {
     const one = patchPlace(picture, big, token);
     if (!one) continue;
     painter.rect(one.x - 1, one.y - 1, one.width + 2, one.height + 2, {
@@ -161,7 +161,7 @@ function paintChosen(painter: Painter, reading: Reading, picture: Picture, big: 
       width: 5,
     });
     painter.rect(one.x - 1, one.y - 1, one.width + 2, one.height + 2, {
-      stroke: colour,
+      stroke: color,
       width: 3,
     });
   }
@@ -184,7 +184,7 @@ function paintPill(painter: Painter, reading: Reading, pill: Pill, row: Row, mos
   });
 }
 
-/** The colours below the image, from 0 to the largest. */
+/** The colors below the image, from 0 to the largest. */
 function paintScale(painter: Painter, reading: Reading, big: Place, most: number): void {
   const y = big.y + big.height + 10;
   const style = { size: 11, fill: reading.theme.quiet };

@@ -1,4 +1,4 @@
-// The options below the main controls: what is left out, how tokens and colours are treated.
+// The options below the main controls: what is left out, how tokens and colors are treated.
 
 import { make } from "./elements.ts";
 import { headChoice, range, toggle, type Change, type Field } from "./fields.ts";
@@ -78,9 +78,9 @@ function tokens(change: Change): Field[] {
     }),
     toggle(change, {
       label: "Scores sum to 1",
-      testid: "normalise",
-      value: (state) => state.normalise === "rows",
-      change: (on) => ({ normalise: on ? "rows" : "none" }),
+      testid: "normalize",
+      value: (state) => state.normalize === "rows",
+      change: (on) => ({ normalize: on ? "rows" : "none" }),
       when: (state) => state.view !== "heads",
     }),
   ];
@@ -96,7 +96,7 @@ function drawing(change: Change): Field[] {
       when: (state) => state.view === "flow" || state.view === "map",
     }),
     toggle(change, {
-      label: "One colour scale",
+      label: "One color scale",
       testid: "scale",
       value: (state) => state.scale === "shared",
       change: (on) => ({ scale: on ? "shared" : "own" }),

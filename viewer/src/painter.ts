@@ -24,7 +24,7 @@ export interface TextStyle {
   opacity?: number;
 }
 
-/** Cells of equal size; a cell is a packed colour 0xAABBGGRR, 0 for none. */
+/** Cells of equal size; a cell is a packed color 0xAABBGGRR, 0 for none. */
 export interface Cells {
   columns: number;
   rows: number;

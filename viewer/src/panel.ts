@@ -31,7 +31,7 @@ export class Panel {
   readonly numbers: Numbers;
   reading: Reading | null = null;
   scene: Scene | null = null;
-  darkest = 0; // the value with the darkest colour, if one scale holds for all that is shown
+  darkest = 0; // the value with the darkest color, if one scale holds for all that is shown
   private readonly stage: Stage;
   private readonly text: TextView;
   private readonly strip: MethodStrip;

@@ -1,4 +1,4 @@
-// The small parts of a panel: what went wrong, and the scale of colours.
+// The small parts of a panel: what went wrong, and the scale of colors.
 
 import { make } from "./elements.ts";
 
@@ -18,7 +18,7 @@ export function makeError(again: () => void): ErrorBox {
 
 export interface Legend {
   element: HTMLElement;
-  most: HTMLElement; // the value with the darkest colour
+  most: HTMLElement; // the value with the darkest color
 }
 
 export function makeLegend(): Legend {

@@ -36,16 +36,16 @@ export const VIEW_HINTS: Record<ViewName, string> = {
     "The brighter a patch, the more of it reaches the position. Click a patch to look from it.",
 };
 
-const FEW = 4; // items; with so few one sees at a glance what takes the colour
+const FEW = 4; // items; with so few one sees at a glance what takes the color
 const FAR = 3; // times the highest other score
 
 /** What the chosen method is, and what its scores are where tokens were merged to words. */
 export function meaningOf(readings: readonly Reading[]): string {
-  const { method, words, normalise } = readings[0].state;
+  const { method, words, normalize } = readings[0].state;
   const merged = readings.some(({ items, columns }) =>
     columns.some((i) => items.groups[i].length > 1),
   );
-  const summed = method === "flow" && words && normalise === "none" && merged;
+  const summed = method === "flow" && words && normalize === "none" && merged;
   const sum = " A word of several tokens has the sum of their flows, which can exceed 1.";
   return METHOD_MEANING[method] + (summed ? sum : "");
 }
@@ -61,7 +61,7 @@ export function hintOf(readings: readonly Reading[]): string {
 
 const SHADED: readonly ViewName[] = ["text", "map", "heads"];
 
-/** Whether special tokens take most of the colours, so that the others are hard to see. */
+/** Whether special tokens take most of the colors, so that the others are hard to see. */
 export const areDimmed = (readings: readonly Reading[]): boolean =>
   SHADED.includes(readings[0].state.view) && readings.some(isDimmed);
 

@@ -56,11 +56,11 @@ function named(example: Example): { names: string[]; rightToLeft: boolean } {
 /** The scores of the chosen position by one method at one layer: [items]. */
 export function scoresAt(reading: Reading, method: Method, layer: number): Row {
   const { numbers, items, item, state } = reading;
-  return scaled(numbers.itemRow(method, layer, items, item), state.normalise);
+  return scaled(numbers.itemRow(method, layer, items, item), state.normalize);
 }
 
-function scaled(row: Row, normalise: State["normalise"]): Row {
-  if (!row || normalise === "none") return row;
+function scaled(row: Row, normalize: State["normalize"]): Row {
+  if (!row || normalize === "none") return row;
   const sum = row.reduce((total, value) => total + value, 0);
   return sum > 0 ? row.map((value) => value / sum) : row;
 }
@@ -160,6 +160,6 @@ function search(
   return found;
 }
 
-/** The largest score shown by a panel, which gets the darkest colour. */
+/** The largest score shown by a panel, which gets the darkest color. */
 export const largest = (row: Row, columns: readonly number[]): number =>
   row ? columns.reduce((most, i) => Math.max(most, row[i]), 0) : 0;

@@ -24,7 +24,7 @@ export interface Scene {
   note?: NotePart[];
   /** The minimum cut that is drawn. */
   cut?: CutEdge[];
-  /** The value that has the darkest colour, if the drawing has one scale. */
+  /** The value that has the darkest color, if the drawing has one scale. */
   most?: number;
   /** Whether parts of it are still to come. */
   waiting?: boolean;

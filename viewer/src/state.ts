@@ -19,9 +19,9 @@ export interface State {
   topK: number; // show this many of the strongest; 0: all
   special: boolean; // whether special tokens are shown
   words: boolean; // whether the tokens of a word are merged
-  normalise: "none" | "rows"; // "rows": the scores of a position are scaled to sum to 1
+  normalize: "none" | "rows"; // "rows": the scores of a position are scaled to sum to 1
   fit: boolean; // whether all tokens are fitted into the width, or scrolled
-  scale: "shared" | "own"; // colours by one scale for all maps, or by each map's largest
+  scale: "shared" | "own"; // colors by one scale for all maps, or by each map's largest
   head: number | null; // the head that is enlarged, from 1
   headsOf: "attention" | "rollout"; // a head's attention, or its rollout to the input
   opacity: number; // of patches over the image, 0 to 1
@@ -45,7 +45,7 @@ export function initialState(header: Header): State {
     topK: 0,
     special: true,
     words: false,
-    normalise: "none",
+    normalize: "none",
     fit: Math.max(...examples.map((example) => example.tokens.length)) > 100,
     scale: "own",
     head: null,
@@ -108,7 +108,7 @@ export function changeState(header: Header, now: State, change: Partial<State>):
     topK: Math.round(between(merged.topK, 0, 1e6, now.topK)),
     special: flag(merged.special, now.special),
     words: flag(merged.words, now.words),
-    normalise: oneOf(merged.normalise, ["none", "rows"] as const, now.normalise),
+    normalize: oneOf(merged.normalize, ["none", "rows"] as const, now.normalize),
     fit: flag(merged.fit, now.fit),
     scale: oneOf(merged.scale, ["shared", "own"] as const, now.scale),
     head: headOf(merged.head, heads),

@@ -1,4 +1,4 @@
-// The style sheet of the viewer. It lives in the shadow root, so nothing leaks in or out; colours
+// The style sheet of the viewer. It lives in the shadow root, so nothing leaks in or out; colors
 // come from the themes, as custom properties.
 
 import { FONT } from "./painter.ts";

@@ -91,23 +91,23 @@ export class SvgPainter implements Painter {
     }
     const w = width / cells.columns;
     const h = height / cells.rows;
-    // One path for each colour, which makes a much smaller file than one element for each cell.
+    // One path for each color, which makes a much smaller file than one element for each cell.
     const paths = new Map<number, string[]>();
     for (let r = 0; r < cells.rows; r++) {
       for (let c = 0; c < cells.columns; c++) {
-        const colour = cells.cell(c, r);
-        if (colour >>> 24 === 0) continue;
-        const squares = paths.get(colour) ?? [];
+        const color = cells.cell(c, r);
+        if (color >>> 24 === 0) continue;
+        const squares = paths.get(color) ?? [];
         squares.push(
           `M${this.x(x + c * w)} ${this.y(y + r * h)}h${short(w)}v${short(h)}h-${short(w)}z`,
         );
-        paths.set(colour, squares);
+        paths.set(color, squares);
       }
     }
     this.parts.push(`<g shape-rendering="crispEdges">`);
-    for (const [colour, squares] of paths) {
-      const fill = `rgb(${colour & 255},${(colour >> 8) & 255},${(colour >> 16) & 255})`;
-      const opacity = (colour >>> 24) / 255;
+    for (const [color, squares] of paths) {
+      const fill = `rgb(${color & 255},${(color >> 8) & 255},${(color >> 16) & 255})`;
+      const opacity = (color >>> 24) / 255;
       this.parts.push(`<path d="${squares.join("")}"${fillOf({ fill, opacity })}/>`);
     }
     this.parts.push("</g>");

@@ -33,7 +33,7 @@ export class TextView {
     this.element.addEventListener("pointerleave", (event) => hover(null, event));
   }
 
-  /** Show a reading; `most` is the score with the darkest colour. */
+  /** Show a reading; `most` is the score with the darkest color. */
   show(reading: Reading, most: number): void {
     this.reading = reading;
     if (this.labels !== reading.labels) this.build(reading);
@@ -102,7 +102,7 @@ export class TextView {
   }
 }
 
-/** Give a chip the colour of a share from 0 to 1, and letters that can be read on it. */
+/** Give a chip the color of a share from 0 to 1, and letters that can be read on it. */
 export function shadeChip(chip: HTMLElement, theme: Theme, share: number): void {
   const level = shade(share);
   chip.style.backgroundColor = level ? theme.ramp.css[level] : "";

@@ -1,5 +1,5 @@
-// Colours, light and dark. Scores use one blue ramp whose lightness alone tells the order, so that
-// it reads without colour vision and in print; the bottleneck uses the orange of Okabe and Ito.
+// Colors, light and dark. Scores use one blue ramp whose lightness alone tells the order, so that
+// it reads without color vision and in print; the bottleneck uses the orange of Okabe and Ito.
 
 export interface Theme {
   dark: boolean;
@@ -15,7 +15,7 @@ export interface Theme {
 }
 
 export interface Ramp {
-  css: string[]; // 256 colours
+  css: string[]; // 256 colors
   packed: Uint32Array; // the same as 0xAABBGGRR, for image data
   ink: string[]; // black or white, whichever reads better on it
 }
@@ -42,8 +42,8 @@ function makeRamp(stops: readonly string[]): Ramp {
 
 const parse = (hex: string): Rgb => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)) as Rgb;
 
-function luminance(colour: Rgb): number {
-  const [r, g, b] = colour.map((c) => {
+function luminance(color: Rgb): number {
+  const [r, g, b] = color.map((c) => {
     const s = c / 255;
     return s <= 0.04045 ? s / 12.92 : ((s + 0.055) / 1.055) ** 2.4;
   });

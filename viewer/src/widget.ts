@@ -215,7 +215,7 @@ class Widget implements Viewer {
     this.telling = setTimeout(() => this.tell(), 120) as unknown as number;
   }
 
-  /** The value with the darkest colour when there is one scale for all that is shown. */
+  /** The value with the darkest color when there is one scale for all that is shown. */
   private largestOf(reading: Reading): number {
     if (this.state.scale === "own") return 0;
     if (this.state.view === "map") return mapLargest(reading);

@@ -165,7 +165,7 @@ test("the flow of words is said to be a sum, where there are words of several to
   assert.match(await meaning({ method: "flow", words: true }), sum);
   assert.doesNotMatch(await meaning({ method: "flow" }), sum);
   assert.doesNotMatch(await meaning({ method: "rollout", words: true }), sum);
-  assert.doesNotMatch(await meaning({ method: "flow", words: true, normalise: "rows" }), sum);
+  assert.doesNotMatch(await meaning({ method: "flow", words: true, normalize: "rows" }), sum);
 });
 
 test("the heads of the layers beside are loaded before they are asked for", async () => {
@@ -209,7 +209,7 @@ test("heads that could not be loaded beforehand are asked for again, and then sa
   assert.deepEqual(source.asked, ["0/heads/1", "0/heads/1"]);
 });
 
-test("hiding special tokens is offered where they take the colours", async () => {
+test("hiding special tokens is offered where they take the colors", async () => {
   const dimmed = (scores: number[], change = {}): Promise<boolean> =>
     settle(change, (reading) => {
       const special = scores.map((_, i) => i === 0);

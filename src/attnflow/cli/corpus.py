@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnflow.cli import corpus_checking, corpus_reading
-from attnflow.cli.corpus_progress import clock, plain_warnings, shown_progress, stopping
+from attnflow.cli import corpus_results as corpus_checking
+from attnflow.cli import corpus_results as corpus_reading
 from attnflow.cli.explain import Edges, Truncation
 from attnflow.cli.options import (
     HeadsOption,
-    NormaliseOption,
+    NormalizeOption,
     ResidualOption,
     Scaling,
     ThreadsOption,
@@ -23,6 +23,7 @@ from attnflow.cli.options import (
     echo,
     number_or_text,
 )
+from attnflow.cli.progress import clock, plain_warnings, shown_progress, stopping
 from attnflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def run(  # noqa: PLR0913 - one argument for each option
     edges: Annotated[Edges, typer.Option(help="What edges are weighted by.")] = Edges.ATTENTION,
     heads: HeadsOption = "mean",
     residual_weight: ResidualOption = 0.5,
-    normalise: NormaliseOption = Scaling.NONE,
+    normalize: NormalizeOption = Scaling.NONE,
     truncate: Annotated[
         Truncation,
         typer.Option(help="error refuses a text longer than the model takes; cut shortens it."),
@@ -164,7 +165,7 @@ def run(  # noqa: PLR0913 - one argument for each option
         "edges": edges.value,
         "heads": number_or_text(heads),
         "residual_weight": residual_weight,
-        "normalise": normalise.value,
+        "normalize": normalize.value,
         "truncate": truncate.value,
     }
     given_too = {"device": device, "batch_tokens": batch_tokens}
@@ -175,8 +176,8 @@ def run(  # noqa: PLR0913 - one argument for each option
         settings["importance"] = _names(importance, ("blank_out", "input_gradients"))
         settings["positions"] = _positions(positions)
         settings["layers"] = None if layers == "all" else _numbers(layers, "--layers")
-        from attnflow.corpus.running import run as run_corpus
-        from attnflow.corpus.writing import write_json
+        from attnflow.corpus.job import run as run_corpus
+        from attnflow.storage import write_json
 
         with plain_warnings(), shown_progress(quiet) as progress:
             done = run_corpus(
@@ -212,11 +213,16 @@ def _require_folder(path: Path | None) -> None:
     """Refuse a summary that could not be written, before the run and not after it."""
     if path is not None and not path.absolute().parent.is_dir():
         raise InputError(
-            f"--summary is {path}, and there is no folder {path.parent}; expected an existing one. "
-            "Create it first."
+            f"--summary is {path}, and there is no folder {path.parent}",
+            expected="an existing one",
+            fix="Create it first.",
         )
     if path is not None and isdir(path):  # noqa: PTH112 - Path raises if the name is too long
-        raise InputError(f"--summary is {path}, a folder; expected a file. Name one in it.")
+        raise InputError(
+            f"--summary is {path}, a folder",
+            expected="a file",
+            fix="Name one in it.",
+        )
 
 
 def _names(text: str, every: tuple[str, ...]) -> tuple[str, ...]:
@@ -230,8 +236,9 @@ def _positions(text: str) -> Any:
         return text
     for word in get_close_matches(text, ("explained", "all"), n=1, cutoff=0.7):
         raise InputError(
-            f"--positions is {text!r}; expected explained, all, or indices and tokens with commas "
-            f"between them. Did you mean {word}?"
+            f"--positions is {text!r}",
+            expected="explained, all, or indices and tokens with commas between them",
+            fix=f"Did you mean {word}?",
         )
     return tuple(number_or_text(one) for one in text.split(","))
 
@@ -241,8 +248,9 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
         return tuple(int(number) for number in text.split(","))
     except ValueError:
         raise InputError(
-            f"{option} is {text!r}; expected all, or whole numbers with commas between them. "
-            f"Write it like {option} 1,-1."
+            f"{option} is {text!r}",
+            expected="all, or whole numbers with commas between them",
+            fix=f"Write it like {option} 1,-1.",
         ) from None
 
 
@@ -256,8 +264,9 @@ def _range(text: str | None) -> tuple[int, int | None] | None:
         return int(first or 0), int(after) if after else None
     except ValueError:
         raise InputError(
-            f"--shards is {text!r}; expected two whole numbers with a colon between them. Write it "
-            "like --shards 0:100, for the first hundred."
+            f"--shards is {text!r}",
+            expected="two whole numbers with a colon between them",
+            fix="Write it like --shards 0:100, for the first hundred.",
         ) from None
 
 

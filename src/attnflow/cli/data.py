@@ -8,7 +8,7 @@ import typer
 from attnflow.cli.options import clear_errors, progress_bar
 
 if TYPE_CHECKING:
-    from attnflow.data.sets import DataFile, DataSet
+    from attnflow.paper.data.catalog import DataFile, DataSet
 
 
 def register(app: typer.Typer) -> None:
@@ -52,15 +52,17 @@ def data(
     Example: attnflow data linzen_numpred --in ./data --download
     """
     with clear_errors():
-        from attnflow.data.sets import choose_sets, use_mirror
         from attnflow.errors import InputError
+        from attnflow.paper.data.catalog import choose_sets, use_mirror
 
         sets = choose_sets(names or [])
         if mirror is not None:
             sets = [use_mirror(one, mirror) for one in sets]
         if folder is None and download:
             raise InputError(
-                "no folder was named to download to; expected one. Name it with --in FOLDER."
+                "no folder was named to download to",
+                expected="one",
+                fix="Name it with --in FOLDER.",
             )
         if treebanks:
             _extract(sets, folder, treebanks)
@@ -80,7 +82,7 @@ def data(
 
 def _describe(one: "DataSet") -> None:
     typer.echo(f"{one.name}: {one.what}")
-    typer.echo(f"  licence: {one.licence}")
+    typer.echo(f"  license: {one.license}")
     typer.echo(f"  where: {one.find}")
     for file in one.files:
         away = "" if file.url else ", no address to download it from"
@@ -89,14 +91,15 @@ def _describe(one: "DataSet") -> None:
 
 def _extract(sets: "list[DataSet]", folder: Path | None, treebanks: list[Path]) -> None:
     """Write the table of one set of treebanks, and say how many examples it has."""
-    from attnflow.data.extracting import extract_agreement
     from attnflow.errors import InputError
+    from attnflow.paper.data.treebanks import extract_agreement
 
     tables = [file for one in sets for file in one.files if file.path.endswith("agreement.tsv.gz")]
     if folder is None or len(sets) != 1 or not tables:
         raise InputError(
-            "--extract was given without one set of treebanks and a folder; expected both, such "
-            "as: attnflow data ud_agreement --in ./data --extract en_ewt-ud-train.conllu"
+            "--extract was given without one set of treebanks and a folder",
+            expected="both, such as: attnflow data ud_agreement --in ./data --extract "
+            "en_ewt-ud-train.conllu",
         )
     path = folder / tables[0].path
     rows = extract_agreement(treebanks, path)
@@ -112,7 +115,7 @@ def _check(one: "DataSet", folder: Path, download: bool) -> bool:
 
 
 def _check_file(one: "DataSet", file: "DataFile", folder: Path, download: bool) -> bool:
-    from attnflow.data.sets import check_file
+    from attnflow.paper.data.catalog import check_file
 
     found = check_file(folder, file)
     if found.state == "missing" and download and file.url:
@@ -133,8 +136,8 @@ def _check_file(one: "DataSet", file: "DataFile", folder: Path, download: bool) 
 
 def _fetch(file: "DataFile", folder: Path) -> None:
     """Download a file. One that cannot be is told, and does not stop the others."""
-    from attnflow.data.download import download
     from attnflow.errors import FileError
+    from attnflow.paper.data.catalog import download
 
     try:
         with progress_bar(file.path) as progress:

@@ -14,7 +14,7 @@ from attnflow.cli.options import (
     FormatOption,
     HeadsOption,
     LayerOption,
-    NormaliseOption,
+    NormalizeOption,
     ResidualOption,
     Scaling,
     ThreadsOption,
@@ -115,7 +115,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
     ] = Edges.ATTENTION,
     heads: HeadsOption = "mean",
     residual_weight: ResidualOption = 0.5,
-    normalise: NormaliseOption = Scaling.NONE,
+    normalize: NormalizeOption = Scaling.NONE,
     truncate: Annotated[
         Truncation, typer.Option(help="For a text longer than the model takes.")
     ] = Truncation.ERROR,
@@ -160,7 +160,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
         options = {
             "layers": parse_layer(layer),
             "positions": _every(explanation, words) if position == "all" else None,
-            "normalise": normalise.value,
+            "normalize": normalize.value,
             "words": words,
             "special": special.value,
         }
@@ -172,7 +172,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
 
 def _compute(text: str, model: str | None, **options: Any) -> "Explanation":
     with spinner("loading the model and reading the text"):
-        from attnflow.explaining import explain as explain_text
+        from attnflow.explainer import explain as explain_text
 
         quieten()
         with warnings.catch_warnings(record=True) as caught:
@@ -186,7 +186,7 @@ def _compute(text: str, model: str | None, **options: Any) -> "Explanation":
 def check_page(path: Path | None) -> None:
     """Refuse a place where no page can be written, before anything is computed."""
     if path is not None:
-        from attnflow.viewer.single_file import check_target
+        from attnflow.viewer.page import check_target
 
         check_target(path)
 
@@ -244,7 +244,7 @@ def _print(
 ) -> None:
     from rich.console import Console
 
-    from attnflow.cli import strip
+    from attnflow.cli import render as strip
     from attnflow.cli.render import print_tables
 
     if output is Format.JSON:

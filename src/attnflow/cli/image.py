@@ -12,7 +12,7 @@ from attnflow.cli.options import (
     FormatOption,
     HeadsOption,
     LayerOption,
-    NormaliseOption,
+    NormalizeOption,
     ResidualOption,
     Scaling,
     ThreadsOption,
@@ -68,7 +68,7 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
     ] = Edges.ATTENTION,
     heads: HeadsOption = "mean",
     residual_weight: ResidualOption = 0.5,
-    normalise: NormaliseOption = Scaling.NONE,
+    normalize: NormalizeOption = Scaling.NONE,
     top: Annotated[
         int | None, typer.Option(min=1, help="Name the K patches with the highest scores.")
     ] = None,
@@ -103,7 +103,7 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
             device=device,
         )
         names = ["raw", "rollout", "flow"] if method is Methods.ALL else [method.value]
-        options = {"layers": parse_layer(layer), "normalise": normalise.value}
+        options = {"layers": parse_layer(layer), "normalize": normalize.value}
         results = _attribute(explanation, names, options, threads)
         _write(explanation, names, overlay, html)
         _print(explanation, results, output, top)
@@ -111,7 +111,7 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
 
 def _compute(file: Path, model: str, **options: Any) -> "Explanation":
     with spinner("loading the model and reading the picture"):
-        from attnflow.images import explain_image as explain_picture
+        from attnflow.explainer import explain_image as explain_picture
 
         quieten()
         with warnings.catch_warnings(record=True) as caught:
@@ -155,7 +155,7 @@ def _print(
 ) -> None:
     from rich.console import Console
 
-    from attnflow.cli import strip
+    from attnflow.cli import render as strip
 
     if output is Format.JSON:
         return echo(strip.explanation_to_json(explanation, results, top))

@@ -40,7 +40,7 @@ HeadsOption = Annotated[
 ResidualOption = Annotated[
     float, typer.Option(help="Weight of the residual connection, from 0 to 1.")
 ]
-NormaliseOption = Annotated[
+NormalizeOption = Annotated[
     Scaling,
     typer.Option(
         metavar="HOW",
@@ -64,7 +64,9 @@ def parse_layer(text: str) -> int | None:
         return int(text)
     except ValueError:
         raise InputError(
-            f"--layer is {text!r}; expected a number, or 'all'. Layers are numbered from 1."
+            f"--layer is {text!r}",
+            expected="a number, or 'all'",
+            fix="Layers are numbered from 1.",
         ) from None
 
 

@@ -13,9 +13,9 @@ import typer
 from attnflow.cli.options import clear_errors, echo, progress_bar
 
 if TYPE_CHECKING:
-    from attnflow.experiments.options import Options
-    from attnflow.experiments.report import Report
-    from attnflow.experiments.result import Result
+    from attnflow.paper.experiments.options import Options
+    from attnflow.paper.experiments.report import Report
+    from attnflow.paper.experiments.result import Result
 
 
 class ReportFormat(StrEnum):
@@ -140,8 +140,8 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
     Example: attnflow reproduce table1 --data ./data
     """
     with clear_errors():
-        from attnflow.experiments import EXPERIMENTS, find_experiment
-        from attnflow.experiments.options import Options, default_cache
+        from attnflow.paper.experiments import EXPERIMENTS, find_experiment
+        from attnflow.paper.experiments.options import Options, default_cache
 
         if not names:
             for name, what in EXPERIMENTS.items():
@@ -194,8 +194,8 @@ def _run(name: str, options: "Options") -> "tuple[Result, Report]":
     from datetime import UTC, datetime
 
     from attnflow import __version__
-    from attnflow.experiments import find_experiment
-    from attnflow.experiments.result import write_result
+    from attnflow.paper.experiments import find_experiment
+    from attnflow.paper.experiments.result import write_result
 
     experiment = find_experiment(name)
     with progress_bar(name) as progress:
@@ -246,7 +246,7 @@ def _print(result: "Result", report: "Report", output: ReportFormat) -> None:
     import json
     from dataclasses import asdict
 
-    from attnflow.experiments.report import to_csv, to_markdown, to_text
+    from attnflow.paper.experiments.report import to_csv, to_markdown, to_text
 
     if output is ReportFormat.JSON:
         echo(json.dumps(asdict(result)))

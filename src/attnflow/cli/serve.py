@@ -54,9 +54,9 @@ def serve(  # noqa: PLR0913 - one argument for each option
     Example: attnflow serve --model ./my-model --model bert-base-uncased
     """
     with clear_errors():
-        from attnflow.viewer.limits import Limits
-        from attnflow.viewer.serving import is_public
-        from attnflow.viewer.serving import serve as run
+        from attnflow.viewer.server.run import is_public
+        from attnflow.viewer.server.run import serve as run
+        from attnflow.viewer.server.security import Limits
 
         def ready(url: str) -> None:
             if is_public(host):

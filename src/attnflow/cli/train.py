@@ -13,8 +13,8 @@ import typer
 from attnflow.cli.options import clear_errors, progress_bar
 
 if TYPE_CHECKING:
-    from attnflow.verb_number.splitting import Split
-    from attnflow.verb_number.training import Recipe
+    from attnflow.paper.verb_number.splits import Split
+    from attnflow.paper.verb_number.trainer import Recipe
 
 OutOption = Annotated[Path, typer.Option(help="The folder to write the model into.")]
 DeviceOption = Annotated[
@@ -73,12 +73,12 @@ def verb_number(  # noqa: PLR0913 - one argument for each option
     """
     with clear_errors():
         from attnflow.arrays import import_torch
-        from attnflow.models.checkpoint import import_transformers
+        from attnflow.models.loading import import_transformers
 
         import_torch("training")
         import_transformers("training")
-        from attnflow.verb_number.objective import ONLY_NUMBER
-        from attnflow.verb_number.training import Recipe
+        from attnflow.paper.verb_number.objective import ONLY_NUMBER
+        from attnflow.paper.verb_number.trainer import Recipe
 
         recipe = replace(Recipe(), seed=seed, causal=causal)
         if not helping_tasks:
@@ -92,14 +92,14 @@ def verb_number(  # noqa: PLR0913 - one argument for each option
 
 
 def _split(data: Path | None) -> "Split":
-    from attnflow.verb_number.splitting import split_folder, split_grammar
+    from attnflow.paper.verb_number.splits import split_folder, split_grammar
 
     return split_grammar() if data is None else split_folder(data)
 
 
 def _run(split: "Split", recipe: "Recipe", out: Path, resume: bool, device: str | None) -> None:
-    from attnflow.verb_number.storing import save_verb_number
-    from attnflow.verb_number.training import train
+    from attnflow.models.builtin.verb_number import save_verb_number
+    from attnflow.paper.verb_number.trainer import train
 
     with progress_bar("training") as progress, _logged(quiet=sys.stderr.isatty()):
         trained = train(
@@ -126,7 +126,7 @@ def minilm_sst2(
     """
     with clear_errors():
         with _training() as (training, progress):
-            from attnflow.minilm.texts import read_reviews
+            from attnflow.paper.minilm.texts import read_reviews
 
             reviews = read_reviews(data)
             found = training.train_sentiment(reviews, out=out, device=device, progress=progress)
@@ -151,7 +151,7 @@ def minilm_mlm(
     """
     with clear_errors():
         with _training() as (training, progress):
-            from attnflow.minilm.texts import read_texts_with_stories
+            from attnflow.paper.minilm.texts import read_texts_with_stories
 
             texts = read_texts_with_stories(data, device=device)
             found = training.train_language(texts, out=out, device=device, progress=progress)
@@ -162,13 +162,13 @@ def minilm_mlm(
 def _training() -> Iterator[tuple[Any, Any]]:
     """The module that trains adapters, and a bar."""
     from attnflow.arrays import import_torch
-    from attnflow.minilm.folders import find_encoder
-    from attnflow.models.checkpoint import import_transformers
+    from attnflow.models.builtin.folders import find_encoder
+    from attnflow.models.loading import import_transformers
 
     import_torch("training")
     import_transformers("training")
     find_encoder()
-    from attnflow.minilm import training
+    from attnflow.paper.minilm import adapter_trainer as training
 
     with progress_bar("training") as progress, _logged(quiet=sys.stderr.isatty()):
         yield training, progress

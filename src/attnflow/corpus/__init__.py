@@ -4,23 +4,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnflow.corpus.checking import check
+    from attnflow.corpus.integrity import check
+    from attnflow.corpus.job import run
     from attnflow.corpus.progress import Progress, Summary
-    from attnflow.corpus.reading import Corpus, open_corpus
-    from attnflow.corpus.running import run
+    from attnflow.corpus.results import Corpus, open_corpus
     from attnflow.corpus.settings import Settings
 
 __all__ = ["Corpus", "Progress", "Settings", "Summary", "check", "open_corpus", "run"]
 
 # Where each name lives; loaded when first used.
 _HOME = {
-    "Corpus": "reading",
+    "Corpus": "results",
     "Progress": "progress",
     "Settings": "settings",
     "Summary": "progress",
-    "check": "checking",
-    "open_corpus": "reading",
-    "run": "running",
+    "check": "integrity",
+    "open_corpus": "results",
+    "run": "job",
 }
 
 

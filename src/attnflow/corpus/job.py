@@ -1,24 +1,25 @@
-"""A job: the loop that computes what is not finished, can be killed at any moment, and goes on."""
+"""From an input to a folder of shards, in one call.
+
+A job: the loop that computes what is not finished, can be killed at any moment, and goes on.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
-from attnflow.corpus.engines import Engine
 from attnflow.corpus.example import Example, Refused, Result
-from attnflow.corpus.folder import Folder
-from attnflow.corpus.identity import join_checksums, versions
-from attnflow.corpus.locking import ENDLESS, alone, guarded, locked
-from attnflow.corpus.manifest import Manifest, settle
-from attnflow.corpus.progress import Counter, Summary, Watch, summarise
-from attnflow.corpus.settings import Settings
-from attnflow.corpus.shards import Shard, cut, write_shard
-from attnflow.corpus.source import Source
-from attnflow.corpus.writing import write_json
-from attnflow.errors import AttnflowError, FileError
+from attnflow.corpus.local_engine import Engine, open_engine
+from attnflow.corpus.manifest import Manifest, checksums, join_checksums, settle, versions
+from attnflow.corpus.progress import Counter, Summary, Watch, summarize
+from attnflow.corpus.readers import Format, Source, open_source
+from attnflow.corpus.settings import GPU_BATCH_TOKENS, Settings, Truncate, WhichPositions
+from attnflow.corpus.store import ENDLESS, Folder, Shard, alone, cut, guarded, locked, write_shard
+from attnflow.errors import AttnflowError, FileError, InputError
+from attnflow.storage import write_json
 
 SHARD_SIZE = 1000  # rows, if the caller does not say
 
@@ -72,7 +73,7 @@ def work(
         loop = _Loop(job, engine, counter, frozenset(known), stop or (lambda: False))
         loop.run()
         complete = loop.at_end and not loop.stopped
-        return summarise(folder, counter, complete=complete, interrupted=loop.stopped)
+        return summarize(folder, counter, complete=complete, interrupted=loop.stopped)
 
 
 class _Loop:
@@ -157,8 +158,9 @@ class _Loop:
         source = self.job.source
         if not source.unchanged():
             raise FileError(
-                f"{source.name} changed while it was read; expected it to stay as it was. Put it "
-                "back, or begin anew in another folder."
+                f"{source.name} changed while it was read",
+                expected="it to stay as it was",
+                fix="Put it back, or begin anew in another folder.",
             )
 
     def refuse_bad(self, results: Iterable[Result]) -> None:
@@ -206,3 +208,135 @@ def _manifest(job: Job) -> Manifest:
         model={"sha256": join_checksums(job.model), "files": job.model},
         versions=(versions(),),
     )
+
+
+Shards: TypeAlias = tuple[int, int | None]  # the first, and the one after the last
+
+
+class SettingOptions(TypedDict, total=False):
+    """The settings, for type checkers; see `Settings`."""
+
+    model: str
+    tokenizer: str | None
+    methods: tuple[str, ...]
+    positions: WhichPositions
+    layers: tuple[int, ...] | None
+    importance: tuple[str, ...]
+    normalize: str
+    residual_weight: float
+    heads: str | int
+    edges: str
+    target: str | int | None
+    truncate: Truncate
+    words: bool
+    batch_tokens: int
+    device: str
+
+
+def run(  # noqa: PLR0913 - one argument for each option
+    given: Any,
+    out: str | Path,
+    *,
+    text_column: str | None = None,
+    id_column: str | None = None,
+    format: Format | None = None,
+    input_id: str | None = None,
+    shard_size: int = SHARD_SIZE,
+    shards: Shards | None = None,
+    engine: Literal["local", "ray"] = "local",
+    threads: int | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    strict: bool = False,
+    accept_versions: bool = False,
+    progress: Watch | None = None,
+    stop: Callable[[], bool] | None = None,
+    **settings: Unpack[SettingOptions],
+) -> Summary:
+    """Score every text of an input, and write the scores to a folder, in shards of Parquet.
+
+    given, text_column, id_column, format, input_id: the input, as in `open_source`.
+    out: the folder. If it holds part of the same run, the run goes on; nothing is done twice.
+    shard_size: rows of the input in a shard. shards: only those from the first to before the last.
+    engine: "local", this machine, with `threads`; or "ray", with `workers` on a cluster at
+    `address` ("local" starts one here, "auto" finds one that runs).
+    strict: stop at the first bad row, which otherwise is written to the errors of its shard.
+    accept_versions: go on although versions of libraries changed.
+    progress: called with a `Progress` now and then. stop: asked before each shard whether to stop.
+    settings: what to compute; see `Settings`.
+    Raises InputError if the folder was begun with other settings, another model or another input,
+    or if another run is writing to it; AttnflowError if the disk is full, or a row is bad and the
+    run strict. What is finished is kept in any case.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from attnflow.corpus import check, open_corpus
+    >>> with TemporaryDirectory() as out:
+    ...     summary = run(["the key to the cabinets", ""], out, methods=("rollout",))
+    ...     complete = check(out).complete
+    ...     [example] = open_corpus(out).examples()
+    ...     [refused] = open_corpus(out).refused()
+    >>> summary.rows, complete, refused["why"]
+    (2, True, 'empty')
+    >>> example.scores["rollout"].shape  # layers, positions, tokens
+    (6, 1, 6)
+    """
+    if shard_size < 1:
+        raise InputError(
+            f"shard_size is {shard_size}",
+            expected="1 or more",
+            fix=f"Use {SHARD_SIZE}.",
+        )
+    wanted = _resolve_shards(shards)
+    Settings(**settings)  # refuses what is wrong before anything is started
+    with open_engine(engine, threads=threads, workers=workers, address=address) as (
+        compute,
+        device,
+    ):
+        chosen = _place(Settings(**_complete(settings, device)))
+        job = Job(
+            source=open_source(
+                given,
+                text_column=text_column,
+                id_column=id_column,
+                format=format,
+                input_id=input_id,
+            ),
+            folder=Folder(Path(out)),
+            settings=chosen,
+            model=checksums(chosen),
+            columns=(text_column, id_column),
+            shard_size=shard_size,
+            shards=wanted,
+            strict=strict,
+            accept_versions=accept_versions,
+        )
+        return work(job, compute, progress=progress, stop=stop)
+
+
+def _complete(settings: SettingOptions, device: str) -> SettingOptions:
+    """The settings with what depends on where models run, unless it is given."""
+    made: SettingOptions = {"device": device, **settings}
+    if made["device"] != "cpu":
+        made.setdefault("batch_tokens", GPU_BATCH_TOKENS)
+    return made
+
+
+def _place(settings: Settings) -> Settings:
+    """Name folders from the root, for workers and later runs that are elsewhere."""
+    model, tokenizer = (
+        str(Path(name).absolute()) if name is not None and Path(name).is_dir() else name
+        for name in (settings.model, settings.tokenizer)
+    )
+    return replace(settings, model=model or settings.model, tokenizer=tokenizer)
+
+
+def _resolve_shards(shards: Shards | None) -> range:
+    first, after = shards or (0, None)
+    after = ENDLESS if after is None else after
+    if not 0 <= first < after:
+        raise InputError(
+            f"shards is {first}:{after}",
+            expected="a first shard and one after the last, counted from 0, such as 0:100",
+            fix="Give them like that.",
+        )
+    return range(first, after)

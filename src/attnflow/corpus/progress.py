@@ -7,7 +7,7 @@ from threading import Lock
 from time import monotonic
 from typing import TypeAlias
 
-from attnflow.corpus.folder import Entry, Folder
+from attnflow.corpus.store import Entry, Folder
 
 WINDOW = 60.0  # seconds that the time left is told from
 
@@ -135,7 +135,7 @@ class Counter:
         return (new - seen[0][1]) / past if past >= 1 else None
 
 
-def summarise(folder: Folder, counter: Counter, *, complete: bool, interrupted: bool) -> Summary:
+def summarize(folder: Folder, counter: Counter, *, complete: bool, interrupted: bool) -> Summary:
     """What is in the folder now."""
     entries = list(folder.entries())
     return Summary(

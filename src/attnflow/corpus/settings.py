@@ -13,7 +13,7 @@ GPU_BATCH_TOKENS = 16_384
 METHODS = ("raw", "rollout", "flow")
 IMPORTANCE = ("blank_out", "input_gradients")
 CHOICES: dict[str, tuple[str, ...]] = {
-    "normalise": ("none", "rows", "receptive_field"),
+    "normalize": ("none", "rows", "receptive_field"),
     "edges": ("attention", "effective", "gradient", "value"),
     "truncate": ("error", "cut"),
 }
@@ -29,7 +29,7 @@ class Settings:
     index, negative ones from the end, or the text of a token such as "[SEP]". An example that has
     no such position, or the token more than once, is refused.
     layers: numbers from 1, negative ones from the last; None for all.
-    normalise, residual_weight, heads, edges, target: as in `attnflow.explain`.
+    normalize, residual_weight, heads, edges, target: as in `attnflow.explain`.
     truncate: "error" refuses an example that is too long, "cut" leaves out its end.
     words: whether to merge the tokens of each word.
     batch_tokens: the most tokens, padding included, that the model is run on at once. More are
@@ -45,7 +45,7 @@ class Settings:
     positions: WhichPositions = "explained"
     layers: tuple[int, ...] | None = None
     importance: tuple[str, ...] = ()
-    normalise: str = "none"
+    normalize: str = "none"
     residual_weight: float = 0.5
     heads: str | int = "mean"
     edges: str = "attention"
@@ -60,17 +60,23 @@ class Settings:
             _check_names(name, getattr(self, name), allowed)
         if not self.methods and not self.importance:
             raise InputError(
-                "no method was given; expected raw, rollout or flow, or an importance score. "
-                "Name at least one."
+                "no method was given",
+                expected="raw, rollout or flow, or an importance score",
+                fix="Name at least one.",
             )
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise InputError(
-                    f"{name} is {getattr(self, name)!r}; expected {_listed(choices)}. "
-                    "Choose one of these."
+                    f"{name} is {getattr(self, name)!r}",
+                    expected=f"{_listed(choices)}",
+                    fix="Choose one of these.",
                 )
         if self.batch_tokens < 1:
-            raise InputError(f"batch_tokens is {self.batch_tokens}; expected 1 or more. Use 1024.")
+            raise InputError(
+                f"batch_tokens is {self.batch_tokens}",
+                expected="1 or more",
+                fix="Use 1024.",
+            )
         _check_positions(self.positions)
 
     def to_json(self) -> dict[str, Any]:
@@ -87,8 +93,9 @@ class Settings:
         if set(written) != names:
             strange = ", ".join(sorted(names ^ set(written)))
             raise InputError(
-                f"the settings differ in {strange}; expected those of this version of attnflow. "
-                "Read them with the version that wrote them."
+                f"the settings differ in {strange}",
+                expected="those of this version of attnflow",
+                fix="Read them with the version that wrote them.",
             )
         given: dict[str, Any] = {k: tuple(v) if type(v) is list else v for k, v in written.items()}
         return cls(**given)
@@ -98,11 +105,15 @@ def _check_names(name: str, given: Sequence[str], allowed: Sequence[str]) -> Non
     for one in given:
         if one not in allowed:
             raise InputError(
-                f"{name} has {one!r}; expected {_listed(allowed)}. Choose among these."
+                f"{name} has {one!r}",
+                expected=f"{_listed(allowed)}",
+                fix="Choose among these.",
             )
     if len(set(given)) < len(given):
         raise InputError(
-            f"{name} is {', '.join(given)}; expected each name once. Remove what is there twice."
+            f"{name} is {', '.join(given)}",
+            expected="each name once",
+            fix="Remove what is there twice.",
         )
 
 
@@ -110,8 +121,9 @@ def _check_positions(given: Any) -> None:
     several = isinstance(given, tuple) and given and all(_is_position(one) for one in given)
     if given not in ("explained", "all") and not several:
         raise InputError(
-            f"positions is {given!r}; expected 'explained', 'all', or indices and tokens such as "
-            "(0, '[SEP]'). Choose one of these."
+            f"positions is {given!r}",
+            expected="'explained', 'all', or indices and tokens such as (0, '[SEP]')",
+            fix="Choose one of these.",
         )
 
 

@@ -3,10 +3,17 @@
 Nothing here knows of models: it sees arrays and Attributions.
 """
 
-from attnflow.evaluation.bootstrap import Interval, bootstrap_intervals
 from attnflow.evaluation.correlation import rank_correlation, spearman
-from attnflow.evaluation.significance import Comparison, compare_paired, holm
-from attnflow.evaluation.summary import Summary, summarise, summarise_groups
+from attnflow.evaluation.significance import (
+    Comparison,
+    Interval,
+    Summary,
+    bootstrap_intervals,
+    compare_paired,
+    holm,
+    summarize,
+    summarize_groups,
+)
 
 __all__ = [
     "Comparison",
@@ -17,6 +24,6 @@ __all__ = [
     "holm",
     "rank_correlation",
     "spearman",
-    "summarise",
-    "summarise_groups",
+    "summarize",
+    "summarize_groups",
 ]

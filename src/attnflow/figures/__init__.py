@@ -4,10 +4,9 @@ Each function returns a matplotlib Figure, and `save` writes it. Nothing here us
 matplotlib's settings changed, so figures can be drawn anywhere: in scripts, servers and threads.
 """
 
-from attnflow.figures.candidates import draw_candidates
+from attnflow.figures.candidates import CandidateCase, draw_candidates
 from attnflow.figures.canvas import render, save
-from attnflow.figures.cases import CandidateCase
-from attnflow.figures.graph import draw_graph
+from attnflow.figures.flow_graph import draw_graph
 from attnflow.figures.maps import draw_maps
 from attnflow.figures.overlay import draw_overlay
 

@@ -1,22 +1,72 @@
-"""A masked word: what the model would fill in, beside what it attends to; the paper's figure 4."""
+"""A masked word: what the model would fill in, beside what it attends to; the paper's figure 4.
 
-from collections.abc import Sequence
+CandidateCase: a masked word, and what it may refer to.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnflow.attribution import Normalize
 from attnflow.errors import InputError
-from attnflow.figures.canvas import Sheet, label_ticks, new_sheet
-from attnflow.figures.cases import CandidateCase
-from attnflow.figures.gather import METHODS, TITLES, Numbers
-from attnflow.figures.labels import label, line_height, text_width, widest, wrap
-from attnflow.figures.legend import scale_text
-from attnflow.figures.style import PAGE, choose_theme, font_family
-from attnflow.normalisation import Normalise
+from attnflow.explanation import Explanation
+from attnflow.figures.canvas import PAGE, Sheet, choose_theme, font_family, label_ticks, new_sheet
+from attnflow.figures.labels import label, line_height, scale_text, text_width, widest, wrap
+from attnflow.figures.panels import METHODS, TITLES, Numbers, gather
+from attnflow.selection import Position, resolve_positions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateCase:
+    """A masked word, the words that may stand there, and the words that these may refer to.
+
+    explanation: of a text with a mask, at the position of the mask.
+    probabilities: of each word that may stand there; only their ratios are drawn.
+    candidates: words of the text, by index or text, in the order of `probabilities`: the first is
+    the one that the first word would refer to, and is drawn in the same color.
+    title: what is written above; the text if not given.
+    Raises InputError unless there are as many candidates as words.
+    """
+
+    explanation: Explanation
+    probabilities: Mapping[str, float]
+    candidates: tuple[Position, ...]
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.probabilities) != len(self.candidates) or not self.candidates:
+            raise InputError(
+                f"{len(self.probabilities)} words and {len(self.candidates)} candidates were given",
+                expected="one candidate for each word",
+                fix="Give as many of both.",
+            )
+
+    @property
+    def relative(self) -> dict[str, float]:
+        """The probabilities, scaled to sum to 1."""
+        total = sum(self.probabilities.values()) or 1.0
+        return {word: value / total for word, value in self.probabilities.items()}
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The indices of the candidates among the words of the text."""
+        texts = self.explanation.words.texts
+        return resolve_positions(texts, len(texts), self.candidates)
+
+    def attention(self, method: str, *, normalize: Normalize = "rows") -> Numbers:
+        """The attention [layers, candidates] of the mask; the subwords of a word are summed."""
+        mask = self.explanation.words.word_of(self.explanation.position)
+        [found] = gather(
+            self.explanation, methods=[method], positions=mask, normalize=normalize, words=True
+        )
+        scores: Numbers = found[mask][:, list(self.columns)]
+        return scores
+
 
 SIZE = 7.0  # points
 LINE = line_height(SIZE)
@@ -63,7 +113,7 @@ def draw_candidates(
     cases: CandidateCase | Sequence[CandidateCase],
     *,
     methods: Sequence[str] = METHODS,
-    normalise: Normalise = "rows",
+    normalize: Normalize = "rows",
     width: float = PAGE,
     dark: bool = False,
 ) -> "Figure":
@@ -71,16 +121,20 @@ def draw_candidates(
 
     For each case: bars of the relative probabilities of the words that may stand at the mask, and
     for each method the attention of the mask to the candidates at each layer, the first at the
-    bottom. A word and the candidate it would refer to have one colour, so that a method agrees
-    with the model where the longer bar has the colour of the higher one.
-    normalise: "rows" scales the scores at each layer to sum to 1 over all words of the text.
+    bottom. A word and the candidate it would refer to have one color, so that a method agrees
+    with the model where the longer bar has the color of the higher one.
+    normalize: "rows" scales the scores at each layer to sum to 1 over all words of the text.
     width, dark: as in `draw_maps`. One scale serves all cases and methods.
     """
     several = [cases] if isinstance(cases, CandidateCase) else list(cases)
     if not several:
-        raise InputError("no case was given to draw; expected at least one. Give a CandidateCase.")
+        raise InputError(
+            "no case was given to draw",
+            expected="at least one",
+            fix="Give a CandidateCase.",
+        )
     scores = [
-        [case.attention(method, normalise=normalise) for method in methods] for case in several
+        [case.attention(method, normalize=normalize) for method in methods] for case in several
     ]
     top = max(float(one.max()) for row in scores for one in row) or 1.0
     for _ in range(2):  # words that are too long for the width make the figure wider
@@ -91,7 +145,7 @@ def draw_candidates(
     sheet = new_sheet(width, EDGE + sum(block.height for block in blocks), choose_theme(dark))
     place = EDGE
     for block in blocks:
-        _draw_block(sheet, place, block, top, normalise)
+        _draw_block(sheet, place, block, top, normalize)
         place += block.height
     return sheet.figure
 
@@ -120,7 +174,7 @@ def _measure(
     )
 
 
-def _draw_block(sheet: Sheet, top: float, block: Block, end: float, normalise: Normalise) -> None:
+def _draw_block(sheet: Sheet, top: float, block: Block, end: float, normalize: Normalize) -> None:
     for i, text in enumerate(block.heading):
         sheet.write(EDGE, top + i * LINE, text, SIZE, fontweight="bold")
     below = top + block.head
@@ -140,7 +194,7 @@ def _draw_block(sheet: Sheet, top: float, block: Block, end: float, normalise: N
         va="center",
         color=sheet.theme.faint,
     )
-    _draw_key(sheet, below + block.panel_height + LINE + 0.05, block, normalise)
+    _draw_key(sheet, below + block.panel_height + LINE + 0.05, block, normalize)
 
 
 def _draw_probabilities(sheet: Sheet, top: float, block: Block) -> None:
@@ -148,8 +202,8 @@ def _draw_probabilities(sheet: Sheet, top: float, block: Block) -> None:
     axes.set_gid("probabilities")
     values = list(block.case.relative.values())
     places = list(range(len(values)))
-    colours = [_colour(sheet, i) for i in places]
-    axes.bar(places, values, color=colours, width=0.7)
+    colors = [_color(sheet, i) for i in places]
+    axes.bar(places, values, color=colors, width=0.7)
     room = LINE / block.panel_height
     axes.set_xlim(-0.5, len(values) - 0.5)
     axes.set_ylim(0, 1 + 1.6 * room)
@@ -185,7 +239,7 @@ def _draw_layers(
             np.arange(1, n_layers + 1) + offset,
             values[:, i],
             height=thickness * 0.92,
-            color=_colour(sheet, i),
+            color=_color(sheet, i),
             linewidth=0,
         )
         for bar in bars:
@@ -202,22 +256,22 @@ def _draw_layers(
         label_ticks(axes, "y", [float(n) for n in numbers], [str(n) for n in numbers], SIZE)
 
 
-def _draw_key(sheet: Sheet, top: float, block: Block, normalise: Normalise) -> None:
-    """Which colour is which candidate."""
+def _draw_key(sheet: Sheet, top: float, block: Block, normalize: Normalize) -> None:
+    """Which color is which candidate."""
     middle = top + LINE / 2
     texts = [label(block.case.explanation.words.texts[i]) for i in block.case.columns]
-    what = "share of the mask's attention to" if normalise == "rows" else "attention of the mask to"
+    what = "share of the mask's attention to" if normalize == "rows" else "attention of the mask to"
     total = sum(text_width(text, SIZE) + 0.3 for text in texts) + text_width(what, SIZE)
     left = max(min(block.left, sheet.width - EDGE - total), EDGE)
     sheet.write(left, middle, what, SIZE, va="center", color=sheet.theme.faint)
     left += text_width(what, SIZE) + 0.1
     for i, text in enumerate(texts):
         axes = sheet.axes(left, middle - 0.04, 0.08, 0.08)
-        axes.set_facecolor(_colour(sheet, i))
+        axes.set_facecolor(_color(sheet, i))
         axes.set_gid("key")
         sheet.write(left + 0.12, middle, text, SIZE, va="center")
         left += text_width(text, SIZE) + 0.3
 
 
-def _colour(sheet: Sheet, i: int) -> Any:
+def _color(sheet: Sheet, i: int) -> Any:
     return sheet.theme.categories[i % len(sheet.theme.categories)]

@@ -1,4 +1,7 @@
-"""Figures measured in inches, and files made of them."""
+"""Figures measured in inches, and files made of them.
+
+Colors and fonts of all figures, light and dark.
+"""
 
 import io
 import re
@@ -6,16 +9,123 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnflow.errors import FileError, InputError
-from attnflow.figures.style import Theme, font_family, import_matplotlib
+from attnflow.errors import FileError, InputError, MissingDependencyError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+COLUMN = 3.3  # inches: one column of a two-column page
+PAGE = 6.9  # inches: both columns
+
+# The first of these is in matplotlib itself; the others, where they are installed, have the
+# letters that it lacks.
+FONTS = (
+    "DejaVu Sans",
+    "Noto Sans",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans SC",
+    "Noto Sans JP",
+    "Noto Sans KR",
+    "Source Han Sans",
+    "WenQuanYi Micro Hei",
+    "Hiragino Sans",
+    "PingFang SC",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "Noto Sans Arabic",
+    "Noto Sans Hebrew",
+    "Noto Sans Devanagari",
+    "Noto Sans Bengali",
+    "Noto Sans Tamil",
+    "Noto Sans Thai",
+    "Nirmala UI",
+    "Noto Emoji",
+    "Symbola",
+    "Segoe UI Emoji",
+    "Arial Unicode MS",
+    "Unifont",
+)
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The colors of a figure.
+
+    ramp: from nothing to most; its lightness only falls, or on a dark ground only rises, so that it
+    reads the same without color vision and in grey.
+    categories: told apart by everyone (Okabe and Ito), as many as a figure has need of.
+    """
+
+    ground: str
+    ink: str
+    faint: str
+    ramp: tuple[str, ...]
+    edge: str
+    highlight: str
+    categories: tuple[str, ...]
+
+
+LIGHT = Theme(
+    ground="#ffffff",
+    ink="#1a1c1f",
+    faint="#63686e",
+    ramp=("#f4f6f8", "#b9d6ea", "#5aa2d0", "#0b6aa8", "#062f57"),
+    edge="#0b6aa8",
+    highlight="#d55e00",
+    categories=("#0072b2", "#e69f00", "#009e73", "#cc79a7"),
+)
+DARK = Theme(
+    ground="#14171b",
+    ink="#eceef0",
+    faint="#9aa2ab",
+    ramp=("#1e2329", "#16476e", "#1c7fbf", "#7cc4f0", "#f1f9ff"),
+    edge="#63b3e6",
+    highlight="#f5a04a",
+    categories=("#56b4e9", "#f0a830", "#2cc79a", "#e59cc4"),
+)
+
+
+def choose_theme(dark: bool) -> Theme:
+    """The colors for a light or a dark page."""
+    return DARK if dark else LIGHT
+
+
+def import_matplotlib(module: str = "matplotlib") -> Any:
+    """Import matplotlib, or a module of it, or say how to install it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingDependencyError(
+            "matplotlib is not installed and drawing figures needs it. "
+            "Install it: pip install 'attnflow[figures]'"
+        ) from error
+
+
+def color_map(theme: Theme) -> Any:
+    """The ramp of a theme as a matplotlib color map."""
+    colors = import_matplotlib("matplotlib.colors")
+    return colors.LinearSegmentedColormap.from_list("attnflow", theme.ramp)
+
+
+@cache
+def font_family() -> list[str]:
+    """The fonts of FONTS that are installed; matplotlib looks for each letter in all of them.
+
+    The last stands for any font without serifs, for SVG files that are looked at elsewhere.
+    """
+    manager = import_matplotlib("matplotlib.font_manager").fontManager
+    installed = set(manager.get_font_names())
+    return [*(name for name in FONTS if name in installed), "sans-serif"]
+
 
 FORMATS = ("svg", "pdf", "png")
 
@@ -101,23 +211,29 @@ def save(figure: "Figure", path: str | PathLike[str], *, dpi: int = 300) -> None
     kind = name.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise InputError(
-            f"the figure is to be written to {name}; expected a name that ends in .svg, .pdf or "
-            ".png. Rename it."
+            f"the figure is to be written to {name}",
+            expected="a name that ends in .svg, .pdf or .png",
+            fix="Rename it.",
         )
     content = render(figure, kind, dpi=dpi)
     try:
         name.write_bytes(content)
     except OSError as error:
         raise FileError(
-            f"{name} cannot be written ({error.strerror}); expected a file in a folder that "
-            "exists. Make the folder, or name another."
+            f"{name} cannot be written ({error.strerror})",
+            expected="a file in a folder that exists",
+            fix="Make the folder, or name another.",
         ) from error
 
 
 def render(figure: "Figure", kind: str = "png", *, dpi: int = 300) -> bytes:
     """The content of the file that `save` writes; kind: "svg", "pdf" or "png"."""
     if kind not in FORMATS:
-        raise InputError(f"the format is {kind!r}; expected 'svg', 'pdf' or 'png'. Choose one.")
+        raise InputError(
+            f"the format is {kind!r}",
+            expected="'svg', 'pdf' or 'png'",
+            fix="Choose one.",
+        )
     buffer = io.BytesIO()
     with import_matplotlib().rc_context(SETTINGS), _one_warning_for_missing_letters():
         figure.savefig(

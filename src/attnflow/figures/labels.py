@@ -2,6 +2,8 @@
 
 Labels are never shortened. Where they do not fit they are turned, then made smaller, and at last
 the figure is made wider.
+
+The line below a figure that says what its shades stand for.
 """
 
 import unicodedata
@@ -11,7 +13,9 @@ from functools import cache
 from math import cos, radians, sin
 from typing import Any
 
-from attnflow.figures.style import font_family, import_matplotlib
+import numpy as np
+
+from attnflow.figures.canvas import Sheet, color_map, font_family, import_matplotlib
 from attnflow.words import STARTS
 
 POINT = 1 / 72  # inches
@@ -125,3 +129,50 @@ def fit_below(texts: Sequence[str], cell: float, size: float) -> Slanted:
     smaller = max(min(size, cell / (LINE * POINT)), SMALLEST)
     cell = max(cell, line_height(smaller))
     return Slanted(smaller, 90, widest(texts, smaller), 0.0, cell)
+
+
+BAR = (0.9, 0.07)  # inches
+SIZE = 6.5
+
+
+def scale_text(top: float) -> str:
+    """The number at the end of a scale.
+
+    >>> scale_text(0.4567), scale_text(0.00123)
+    ('0.46', '0.0012')
+    """
+    return f"{top:.2g}"
+
+
+def legend_height() -> float:
+    """The inches that the legend takes."""
+    return line_height(SIZE) + 0.02
+
+
+def draw_legend(
+    sheet: Sheet,
+    top: float,
+    right: float,
+    what: str,
+    end: str,
+    *,
+    start: str = "0",
+    ramp: Any = None,
+) -> None:
+    """What the shades mean, from a start to an end, set to the right.
+
+    top, right: in inches. ramp: a color map; that of the theme if not given.
+    """
+    width, height = BAR
+    middle = top + line_height(SIZE) / 2
+    style = {"va": "center", "color": sheet.theme.faint}
+    end_width = text_width(end, SIZE)
+    left = right - end_width - 0.05 - width
+    sheet.write(right - end_width, middle, end, SIZE, **style)
+    sheet.write(left - 0.05, middle, start, SIZE, ha="right", **style)
+    sheet.write(
+        left - 0.05 - text_width(f"{start}00", SIZE), middle, what, SIZE, ha="right", **style
+    )
+    axes = sheet.axes(left, middle - height / 2, width, height)
+    axes.imshow(np.linspace(0, 1, 64)[None], aspect="auto", cmap=ramp or color_map(sheet.theme))
+    axes.set_gid("legend")

@@ -6,27 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnflow.attribution import Attribution
+from attnflow.attribution import Attribution, Normalize, Special
 from attnflow.errors import InputError
 from attnflow.explanation import Explanation
-from attnflow.figures.canvas import new_sheet
-from attnflow.figures.gather import (
+from attnflow.figures.canvas import PAGE, choose_theme, new_sheet
+from attnflow.figures.labels import draw_legend, legend_height, scale_text
+from attnflow.figures.panels import (
+    EDGE,
     METHODS,
     MapScale,
     Numbers,
+    Panel,
     Source,
+    arrange,
     check_scale,
+    draw_row,
+    fit,
     gather,
     largest,
     position_of,
     title_of,
 )
-from attnflow.figures.legend import draw_legend, legend_height, scale_text
-from attnflow.figures.panels import EDGE, Panel, arrange, draw_row, fit
-from attnflow.figures.style import PAGE, choose_theme
-from attnflow.normalisation import Normalise
 from attnflow.selection import Layers, Position
-from attnflow.special import Special
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,7 +39,7 @@ def draw_maps(  # noqa: PLR0913 - one argument for each option
     position: Position | None = None,
     methods: Sequence[str] = METHODS,
     layers: Layers = None,
-    normalise: Normalise = "rows",
+    normalize: Normalize = "rows",
     words: bool = False,
     special: Special = "show",
     scale: MapScale = "shared",
@@ -53,7 +54,7 @@ def draw_maps(  # noqa: PLR0913 - one argument for each option
     share one row.
     position: the position to look from; the explained one if not given.
     methods, layers, words, special: what to compute of an Explanation, as in its methods.
-    normalise: "rows" scales the scores at each layer to sum to 1, which is how the authors of the
+    normalize: "rows" scales the scores at each layer to sum to 1, which is how the authors of the
     paper drew them; "none" or "receptive_field" as in the methods.
     scale: one scale of shades for all panels ("shared"), or for each its "own", both from 0; or,
     to see ranks where scores differ little, from the least to the most at each "layer".
@@ -64,13 +65,14 @@ def draw_maps(  # noqa: PLR0913 - one argument for each option
     """
     if scale != "layer":
         check_scale(scale)
-    options = {"methods": methods, "layers": layers, "normalise": normalise}
+    options = {"methods": methods, "layers": layers, "normalize": normalize}
     options |= {"words": words, "special": special}
     groups = [_panels(one, position, options) for one in _several(sources)]
     if titles and len(titles) != len(groups):
         raise InputError(
-            f"{len(titles)} titles were given for {len(groups)} rows; expected as many. "
-            "Give a title for each Explanation."
+            f"{len(titles)} titles were given for {len(groups)} rows",
+            expected="as many",
+            fix="Give a title for each Explanation.",
         )
     groups = _shade(groups, scale)
     rows = arrange(groups, titles, width, own_scale=scale == "own")
@@ -83,7 +85,7 @@ def draw_maps(  # noqa: PLR0913 - one argument for each option
     for row in fitted:
         draw_row(sheet, top, row)
         top += row.height
-    what = "share of attention" if normalise == "rows" else "attention"
+    what = "share of attention" if normalize == "rows" else "attention"
     ends = {"shared": scale_text(groups[0][0].top), "own": "most in the map"}
     end, start = ends.get(scale, "most at the layer"), "least" if scale == "layer" else "0"
     draw_legend(sheet, top, width - EDGE, what, end, start=start)

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attnflow.attribution import Normalize
 from attnflow.errors import InputError
-from attnflow.explanation import Explanation
-from attnflow.figures.canvas import Sheet, new_sheet
-from attnflow.figures.gather import METHODS, Numbers, Scale, check_scale, gather, largest, title_of
-from attnflow.figures.labels import line_height, text_width
-from attnflow.figures.legend import draw_legend, legend_height, scale_text
-from attnflow.figures.style import PAGE, choose_theme, font_family, import_matplotlib
-from attnflow.image_grid import ImageGrid
-from attnflow.normalisation import Normalise
+from attnflow.explanation import Explanation, ImageGrid
+from attnflow.figures.canvas import (
+    PAGE,
+    Sheet,
+    choose_theme,
+    font_family,
+    import_matplotlib,
+    new_sheet,
+)
+from attnflow.figures.labels import draw_legend, legend_height, line_height, scale_text, text_width
+from attnflow.figures.panels import METHODS, Numbers, Scale, check_scale, gather, largest, title_of
 from attnflow.selection import Layers, Position, resolve_position
 
 if TYPE_CHECKING:
@@ -27,7 +31,7 @@ EDGE = 0.06  # inches
 GAP = 0.06
 SMALLEST = 0.62  # inches: a picture is not drawn smaller than this
 LARGEST = 1.8
-COLOUR = "#ff6a00"  # of patches: lighter than the dark parts of a picture, darker than the light
+COLOR = "#ff6a00"  # of patches: lighter than the dark parts of a picture, darker than the light
 DIMMED = (0.05, 0.75)  # the lightness of black and white in pictures, so that patches stand out
 
 
@@ -37,7 +41,7 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
     position: Position | None = None,
     methods: Sequence[str] = METHODS,
     layers: Layers = None,
-    normalise: Normalise = "rows",
+    normalize: Normalize = "rows",
     scale: Scale = "own",
     opacity: float = 0.85,
     width: float = PAGE,
@@ -49,7 +53,7 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
     room go on in the next line. A patch that is looked from has a frame.
     explanation: of an image. position: "[CLS]", "patch 2,3" or an index; the explained position if
     not given.
-    methods, layers, normalise: as in the methods of an Explanation. Scores of tokens that are no
+    methods, layers, normalize: as in the methods of an Explanation. Scores of tokens that are no
     patches, such as [CLS], are not drawn, but count in the scaling of rows.
     scale: one scale of shades for all pictures ("shared"), or for each its "own", with its end in
     the caption.
@@ -60,12 +64,16 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
     image = _image_of(explanation)
     check_scale(scale)
     if not 0 <= opacity <= 1:
-        raise InputError(f"opacity is {opacity}; expected a number from 0 to 1. Choose one.")
+        raise InputError(
+            f"opacity is {opacity}",
+            expected="a number from 0 to 1",
+            fix="Choose one.",
+        )
     place = explanation.position
     if position is not None:
         place = resolve_position(explanation.tokens, len(explanation.tokens), position)
     found = gather(
-        explanation, methods=methods, layers=layers, positions=place, normalise=normalise
+        explanation, methods=methods, layers=layers, positions=place, normalize=normalize
     )
     maps = [patch_scores(image, one[place]) for one in found]  # each [layers, rows, columns]
     tops = iter(largest([one for several in maps for one in several], scale))
@@ -96,9 +104,9 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
             _lay_over(axes, image, grey, scores / ends[i][j] * opacity)
             _frame(axes, sheet, image, place)
     ramp = import_matplotlib("matplotlib.colors").LinearSegmentedColormap.from_list(
-        "overlay", [sheet.theme.ground, COLOUR]
+        "overlay", [sheet.theme.ground, COLOR]
     )
-    what = "share of attention" if normalise == "rows" else "attention"
+    what = "share of attention" if normalize == "rows" else "attention"
     end = scale_text(ends[0][0]) if scale == "shared" else "most in the picture"
     draw_legend(sheet, height - EDGE - legend_height(), width - EDGE, what, end, ramp=ramp)
     return sheet.figure
@@ -145,9 +153,9 @@ def _place(sheet: Sheet, layout: Measures, top: float, i: int) -> "Axes":
 
 def _lay_over(axes: "Axes", image: ImageGrid, grey: Numbers, strength: Numbers) -> None:
     """The picture in grey, and patches over it; strength: [rows, columns], opacities."""
-    colour = import_matplotlib("matplotlib.colors").to_rgb(COLOUR)
+    color = import_matplotlib("matplotlib.colors").to_rgb(COLOR)
     patches = np.empty((image.rows, image.columns, 4))
-    patches[..., :3] = colour
+    patches[..., :3] = color
     patches[..., 3] = np.clip(strength, 0.0, 1.0)
     extent = (0, image.columns, image.rows, 0)
     axes.imshow(
@@ -170,17 +178,16 @@ def _frame(axes: "Axes", sheet: Sheet, image: ImageGrid, place: int) -> None:
     if not 0 <= row < image.rows:
         return
     rectangle = import_matplotlib("matplotlib.patches").Rectangle
-    for colour, width in ((sheet.theme.ground, 2.0), (sheet.theme.ink, 1.0)):
-        axes.add_patch(
-            rectangle((column, row), 1, 1, fill=False, edgecolor=colour, linewidth=width)
-        )
+    for color, width in ((sheet.theme.ground, 2.0), (sheet.theme.ink, 1.0)):
+        axes.add_patch(rectangle((column, row), 1, 1, fill=False, edgecolor=color, linewidth=width))
 
 
 def _image_of(explanation: Explanation) -> ImageGrid:
     if explanation.image is None:
         raise InputError(
-            "the explanation is of a text; expected one of an image. Use draw_maps, or make it "
-            "with explain_image."
+            "the explanation is of a text",
+            expected="one of an image",
+            fix="Use draw_maps, or make it with explain_image.",
         )
     return explanation.image
 

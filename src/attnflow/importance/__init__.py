@@ -5,7 +5,6 @@ gradients. All give an Attribution with one layer (the last) and one position.
 """
 
 from attnflow.importance.blank_out import blank_out
-from attnflow.importance.gradients import input_gradients
-from attnflow.importance.integrated import integrated_gradients
+from attnflow.importance.gradients import input_gradients, integrated_gradients
 
 __all__ = ["blank_out", "input_gradients", "integrated_gradients"]

@@ -8,7 +8,7 @@ from attnflow.attribution import Attribution
 from attnflow.errors import InputError
 from attnflow.importance.question import Question, ask, find_replacement
 from attnflow.models.loading import LoadedModel
-from attnflow.models.predicting import probabilities
+from attnflow.models.prediction import probabilities
 from attnflow.selection import Position
 
 Replacement: TypeAlias = Literal["unknown", "mask", "pad", "remove"]
@@ -38,11 +38,16 @@ def blank_out(
     """
     if replacement not in ("unknown", "mask", "pad", "remove"):
         raise InputError(
-            f"replacement is {replacement!r}; expected 'unknown', 'mask', 'pad' or 'remove'. "
-            "Choose one of these."
+            f"replacement is {replacement!r}",
+            expected="'unknown', 'mask', 'pad' or 'remove'",
+            fix="Choose one of these.",
         )
     if batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}; expected 1 or more. Use 32.")
+        raise InputError(
+            f"batch_size is {batch_size}",
+            expected="1 or more",
+            fix="Use 32.",
+        )
     token = None if replacement == "remove" else find_replacement(loaded, replacement)
     question = ask(loaded, text, target=target, position=position)
     columns = _blankable(question, token)
@@ -72,8 +77,9 @@ def _blankable(question: Question, token: int | None) -> list[int]:
         columns.remove(question.position)
     if not columns or (token is None and n == 1):
         raise InputError(
-            "the text has one token only, so that nothing is left without it; expected at least "
-            "two. Give a longer text, or replacement='unknown'."
+            "the text has one token only, so that nothing is left without it",
+            expected="at least two",
+            fix="Give a longer text, or replacement='unknown'.",
         )
     return columns
 

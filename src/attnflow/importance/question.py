@@ -9,10 +9,10 @@ import numpy as np
 
 from attnflow.arrays import import_torch
 from attnflow.attribution import Attribution
-from attnflow.errors import InputError, expect_kind
-from attnflow.models.encoding import EncodedText, collate, encode_text
+from attnflow.errors import InputError, check_type
+from attnflow.models.inputs import EncodedText, collate, encode_text
 from attnflow.models.loading import LoadedModel
-from attnflow.models.predicting import Prediction, logits_of, predict, resolve_explained
+from attnflow.models.prediction import Prediction, logits_of, predict, resolve_explained
 from attnflow.selection import Position
 
 # Tokens that can stand in place of others, by our names and by those of tokenizers.
@@ -76,12 +76,13 @@ def ask(
 
     Raises InputError for a model that predicts nothing, or predicts by an encoder and a decoder.
     """
-    expect_kind(loaded, LoadedModel, "Make one: load_model(model).")
+    check_type(loaded, LoadedModel, "Make one: load_model(model).")
     if loaded.task in ("encoder", "seq2seq"):
         given = "predicts nothing" if loaded.task == "encoder" else "is an encoder-decoder"
         raise InputError(
-            f"{loaded.name} {given}; expected a classifier, a masked or a causal language model. "
-            "Load a model with such a head."
+            f"{loaded.name} {given}",
+            expected="a classifier, a masked or a causal language model",
+            fix="Load a model with such a head.",
         )
     torch = import_torch("running a model")
     encoded = encode_text(loaded, text)
@@ -125,6 +126,7 @@ def find_replacement(loaded: LoadedModel, name: str) -> int:
         return int(found)
     others = sorted(kind for kind, token in ids.items() if token is not None)
     raise InputError(
-        f"the tokenizer of {loaded.name} has no {name} token; expected one to put in place of "
-        f"others. It has {', '.join(map(repr, others)) or 'none of these tokens'}."
+        f"the tokenizer of {loaded.name} has no {name} token",
+        expected="one to put in place of others",
+        fix=f"It has {', '.join(map(repr, others)) or 'none of these tokens'}.",
     )

@@ -9,6 +9,8 @@ cannot use.
 No residual graph is kept. Edges out of a position are used in order, so a cursor and the use of
 the edge under it say all; the flow down a chain is kept as differences. Pushes over hopping edges
 are logged, so that a pair that needs more can be carried on by `residual`.
+
+Which of the source's edges the greedy flow takes first: the tightest.
 """
 
 from __future__ import annotations
@@ -17,12 +19,56 @@ from typing import Any
 
 import numpy as np
 
-from attnflow.maxflow.absorbing import absorb, through_chain, use_chain
-from attnflow.maxflow.bits import ONE, drop, fill, first_member, pack
-from attnflow.maxflow.compiling import inlined, kernel
-from attnflow.maxflow.network import NOTHING, log_size, span, tables_of, workspace_of
-from attnflow.maxflow.ordering import is_tight
-from attnflow.maxflow.sweeping import sweep_rows, sweep_source
+from attnflow.maxflow.jit import ONE, drop, fill, first_member, inlined, kernel, pack
+from attnflow.maxflow.layout import NOTHING, log_size, span, tables_of, workspace_of
+from attnflow.maxflow.sweep import absorb, sweep_rows, sweep_source, through_chain, use_chain
+
+# A position is tight if the source gives it more than this part of the ways on it has.
+TIGHT = 0.3
+
+
+@kernel
+def sort_edges(level: int, s: int, network: Any, scratch: Any) -> None:
+    """Put the positions into ws.order, those first that get most for the ways on they have.
+
+    What they get is the edge from (level, s); with few ways to place it they must choose first.
+    Merges runs of doubling length; equal ones keep their order, and those without an edge are last.
+    """
+    net, ws = tables_of(network), workspace_of(network, scratch)
+    n = net.n
+    first = ((level - 1) * n + s) * n
+    for u in range(n):
+        given = net.capacity[first + u]
+        ways = net.ways[level * n + u]
+        ws.sent[u] = given / (ways + NOTHING) if given > NOTHING else 0.0
+        ws.order[u] = u
+    run = 1
+    while run < n:
+        for start in range(0, n, 2 * run):
+            i, middle, end = start, min(start + run, n), min(start + 2 * run, n)
+            j = middle
+            for k in range(start, end):
+                left = i < middle
+                if left and j < end:
+                    a, b = ws.order[i], ws.order[j]
+                    left = ws.sent[a] >= ws.sent[b]
+                if left:
+                    ws.queue[k] = ws.order[i]
+                    i += 1
+                else:
+                    ws.queue[k] = ws.order[j]
+                    j += 1
+        for k in range(n):
+            ws.order[k] = ws.queue[k]
+        run *= 2
+
+
+@inlined
+def is_tight(level: int, s: int, u: int, net: Any) -> bool:
+    """Say whether u has few ways on for what (level, s) can give it."""
+    given = net.capacity[((level - 1) * net.n + s) * net.n + u]
+    return bool(given > TIGHT * net.ways[level * net.n + u])
+
 
 U = np.uint64
 

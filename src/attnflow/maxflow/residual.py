@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from attnflow.maxflow.bits import ONE, add, drop, fill, first_member, holds
-from attnflow.maxflow.compiling import inlined, kernel
-from attnflow.maxflow.network import log_size, span, tables_of, workspace_of
+from attnflow.maxflow.jit import ONE, add, drop, fill, first_member, holds, inlined, kernel
+from attnflow.maxflow.layout import log_size, span, tables_of, workspace_of
 
 U = np.uint64
 
@@ -206,7 +205,7 @@ def remember(edge: Any, net: Any, ws: Any) -> None:
 
 
 @kernel
-def maximise(
+def maximize(
     level: int, s: int, t: int, nothing: Any,
     capacity: Any, residual: Any, network: Any, scratch: Any,
 ) -> Any:  # fmt: skip

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.attribution import Attribution
-from attnflow.errors import InputError, SelectionError, expect_kind
+from attnflow.attribution import Attribution, Normalize, check_normalize, normalize_scores
+from attnflow.errors import InputError, SelectionError, check_type
 from attnflow.graph import AttentionGraph
 from attnflow.maxflow import FlowValues, Progress, max_flow, max_flows
-from attnflow.normalisation import Normalise, check_normalise, normalise_scores
 from attnflow.selection import (
     Layers,
     Position,
@@ -33,14 +32,14 @@ def flow(
     layers: Layers = None,
     positions: Positions = None,
     tokens: Positions = None,
-    normalise: Normalise = "none",
+    normalize: Normalize = "none",
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Attribution:
     """Attribute positions to input tokens by the maximum flow between them (paper §3).
 
     layers: numbers from 1, -1 for the last; positions, tokens: indices or texts; all if not given.
-    normalise: "none" for the flows as they are, "rows" to scale each position's row to 1,
+    normalize: "none" for the flows as they are, "rows" to scale each position's row to 1,
     "receptive_field" to divide by the flow under uniform attention first.
     threads: all processors if not given. progress: called with pairs done and pairs in all.
     Returns scores: [layers, positions, tokens], float64 NumPy, each between 0 and 1 and exact to
@@ -53,15 +52,15 @@ def flow(
     >>> flow(graph, layers=2, positions=0).scores
     array([[[0.75, 0.5 ]]])
     """
-    expect_kind(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
-    check_normalise(normalise)
+    check_type(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
+    check_normalize(normalize)
     chosen = _choose(graph, layers, positions, tokens)
     values = chosen.solve(threads=threads, progress=progress)
     result = chosen.attribution(values.values, "flow", {"proofs": _used(values.proofs)})
     result = replace(result, settings={**result.settings, "saturated": _share(graph, result)})
-    return normalise_scores(
+    return normalize_scores(
         result,
-        normalise,
+        normalize,
         lambda: flow(
             graph.uniform(), layers=layers, positions=positions, tokens=tokens, threads=threads
         ),
@@ -94,7 +93,9 @@ def flow_bounds(
     """
     if not tolerance >= 0:
         raise InputError(
-            f"tolerance is {tolerance}; expected a number from 0. Use flow() for exact values."
+            f"tolerance is {tolerance}",
+            expected="a number from 0",
+            fix="Use flow() for exact values.",
         )
     chosen = _choose(graph, layers, positions, tokens)
     values = chosen.solve(threads=threads, progress=progress, tolerance=tolerance)
@@ -152,7 +153,7 @@ def flow_path(
     >>> path.value, [(edge.layer, edge.position, edge.below) for edge in path.cut]
     (0.5, [(2, 0, 1), (1, 0, 1)])
     """
-    expect_kind(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
+    check_type(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
     number = resolve_layer(graph.n_layers, layer)
     n = graph.n_tokens
     source, sink = (resolve_position(graph.tokens, n, which) for which in (position, token))
@@ -178,14 +179,16 @@ def flow_path(
 def saturation(graph: AttentionGraph, attribution: Attribution) -> NDArray[np.float64]:
     """The share of each position's tokens whose flow equals what can leave the position at all.
 
-    attribution: the result of `flow` for this graph, not normalised.
+    attribution: the result of `flow` for this graph, not normalized.
     Returns [layers, positions]. Tokens at this bound tie for the highest flow, so where the share
     is large the flow no longer ranks them: deep layers do this.
     """
-    if attribution.method != "flow" or attribution.settings.get("normalise") != "none":
+    if attribution.method != "flow" or attribution.settings.get("normalize") != "none":
         raise InputError(
-            f"the attribution is {attribution.method} with normalise="
-            f"{attribution.settings.get('normalise')!r}; expected plain flow. Call flow(graph)."
+            f"the attribution is {attribution.method} with "
+            f"normalize={attribution.settings.get('normalize')!r}",
+            expected="plain flow",
+            fix="Call flow(graph).",
         )
     capacities = np.minimum(graph.capacities(), 1.0)
     leaving = capacities.sum(axis=2)[
@@ -197,7 +200,7 @@ def saturation(graph: AttentionGraph, attribution: Attribution) -> NDArray[np.fl
 
 def _share(graph: AttentionGraph, result: Attribution) -> dict[str, float]:
     """Layer number to the mean share of saturated flows, as JSON can write it."""
-    plain = replace(result, settings={"normalise": "none"})
+    plain = replace(result, settings={"normalize": "none"})
     shares = saturation(graph, plain).mean(axis=1)
     return {
         str(layer): round(float(share), 4)

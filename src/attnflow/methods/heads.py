@@ -13,11 +13,10 @@ from array_api_compat import device as device_of
 
 from attnflow.arrays import Array, stack
 from attnflow.attentions import Attentions, name_layer
-from attnflow.attribution import Attribution
+from attnflow.attribution import Attribution, Normalize, check_normalize, normalize_scores
 from attnflow.graph import AttentionGraph
-from attnflow.merging import ResidualWeight, merge_heads, mix_residual
+from attnflow.layers import ResidualWeight, merge_heads, mix_residual
 from attnflow.methods.rollout import multiply_layers, rollout
-from attnflow.normalisation import Normalise, check_normalise, normalise_scores
 from attnflow.selection import Positions, resolve_layer, resolve_positions
 
 
@@ -28,7 +27,7 @@ def head_rollout(
     head: int | None = None,
     positions: Positions = None,
     residual_weight: ResidualWeight = 0.5,
-    normalise: Normalise = "none",
+    normalize: Normalize = "none",
 ) -> Attribution:
     """Attribute positions to input tokens by the rollout of single heads of one layer.
 
@@ -43,7 +42,7 @@ def head_rollout(
     array([[[[1. , 0. ]]],
            [[[0.5, 0.5]]]])
     """
-    check_normalise(normalise)
+    check_normalize(normalize)
     chosen = _choose_heads(attentions, layer, head, residual_weight)
     graph, number = chosen.graph, chosen.layer
     rows = resolve_positions(graph.tokens, graph.n_tokens, positions)
@@ -55,8 +54,8 @@ def head_rollout(
         positions=rows,
         settings={**graph.settings, "head": chosen.label},
     )
-    return normalise_scores(
-        result, normalise, lambda: rollout(graph.uniform(), layers=number, positions=rows)
+    return normalize_scores(
+        result, normalize, lambda: rollout(graph.uniform(), layers=number, positions=rows)
     )
 
 
@@ -67,7 +66,7 @@ def head_flow(
     head: int | None = None,
     positions: Positions = None,
     residual_weight: ResidualWeight = 0.5,
-    normalise: Normalise = "none",
+    normalize: Normalize = "none",
     threads: int | None = None,
 ) -> Attribution:
     """Attribute positions to input tokens by the flow of single heads of one layer.
@@ -77,7 +76,7 @@ def head_flow(
     """
     from attnflow.methods.flow import flow  # loads Numba, which head_rollout can do without
 
-    check_normalise(normalise)
+    check_normalize(normalize)
     chosen = _choose_heads(attentions, layer, head, residual_weight)
     graph, number = chosen.graph, chosen.layer
     results = [
@@ -89,9 +88,9 @@ def head_flow(
         method="head_flow",
         settings={**graph.settings, "head": chosen.label},
     )
-    return normalise_scores(
+    return normalize_scores(
         result,
-        normalise,
+        normalize,
         lambda: flow(graph.uniform(), layers=number, positions=positions, threads=threads),
     )
 

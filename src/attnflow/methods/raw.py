@@ -3,10 +3,9 @@
 from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 
-from attnflow.attribution import Attribution
-from attnflow.errors import expect_kind
+from attnflow.attribution import Attribution, Normalize, check_normalize, normalize_scores
+from attnflow.errors import check_type
 from attnflow.graph import AttentionGraph
-from attnflow.normalisation import Normalise, check_normalise, normalise_scores
 from attnflow.selection import Layers, Positions, resolve_layers, resolve_positions
 
 
@@ -15,7 +14,7 @@ def raw_attention(
     *,
     layers: Layers = None,
     positions: Positions = None,
-    normalise: Normalise = "none",
+    normalize: Normalize = "none",
 ) -> Attribution:
     """Give the attention of each position to the layer below, without residual connections.
 
@@ -29,8 +28,8 @@ def raw_attention(
     >>> raw_attention(graph, positions=0).scores
     array([[[0.5, 0.5]]])
     """
-    expect_kind(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
-    check_normalise(normalise)
+    check_type(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
+    check_normalize(normalize)
     numbers = resolve_layers(graph.n_layers, layers)
     chosen = resolve_positions(graph.tokens, graph.n_tokens, positions)
     xp = array_namespace(graph.attention)
@@ -46,8 +45,8 @@ def raw_attention(
         positions=chosen,
         settings=graph.settings,
     )
-    return normalise_scores(
+    return normalize_scores(
         raw,
-        normalise,
+        normalize,
         lambda: raw_attention(graph.uniform(), layers=layers, positions=positions),
     )

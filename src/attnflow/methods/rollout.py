@@ -6,17 +6,10 @@ from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 
 from attnflow.arrays import Array
-from attnflow.attribution import Attribution
-from attnflow.errors import SelectionError, expect_kind
+from attnflow.attribution import Attribution, Normalize, check_normalize, normalize_scores
+from attnflow.errors import SelectionError, check_type
 from attnflow.graph import AttentionGraph
-from attnflow.normalisation import Normalise, check_normalise, normalise_scores
-from attnflow.selection import (
-    Layers,
-    Positions,
-    resolve_layer,
-    resolve_layers,
-    resolve_positions,
-)
+from attnflow.selection import Layers, Positions, resolve_layer, resolve_layers, resolve_positions
 
 
 def rollout(
@@ -25,14 +18,14 @@ def rollout(
     layers: Layers = None,
     to_layer: int = 0,
     positions: Positions = None,
-    normalise: Normalise = "none",
+    normalize: Normalize = "none",
 ) -> Attribution:
     """Attribute each position to input tokens by multiplying layers (paper §3, equation 1).
 
     layers: numbers from 1, -1 for the last; all above `to_layer` if not given.
     to_layer: where to stop; 0 is the input. Above it, tokens stand for the positions of that layer.
     positions: indices or texts of tokens; all if not given. A few cost only vector products.
-    normalise: "none", "rows", or "receptive_field" (divided by the rollout of uniform attention).
+    normalize: "none", "rows", or "receptive_field" (divided by the rollout of uniform attention).
     Returns scores: [..., layers, positions, tokens]; each row sums to 1.
     Raises SelectionError for a layer or position that does not exist.
 
@@ -41,8 +34,8 @@ def rollout(
     array([[0.25, 0.75],
            [0.  , 1.  ]])
     """
-    expect_kind(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
-    check_normalise(normalise)
+    check_type(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
+    check_normalize(normalize)
     bottom = 0 if to_layer == 0 else resolve_layer(graph.n_layers, to_layer)
     numbers = _layers_above(bottom, graph.n_layers, layers)
     chosen = resolve_positions(graph.tokens, graph.n_tokens, positions)
@@ -54,9 +47,9 @@ def rollout(
         positions=chosen,
         settings={**graph.settings, "to_layer": bottom},
     )
-    return normalise_scores(
+    return normalize_scores(
         result,
-        normalise,
+        normalize,
         lambda: rollout(graph.uniform(), layers=numbers, to_layer=bottom, positions=chosen),
     )
 
@@ -67,8 +60,9 @@ def _layers_above(bottom: int, n_layers: int, layers: Layers) -> tuple[int, ...]
     numbers = resolve_layers(n_layers, layers)
     if min(numbers) <= bottom:
         raise SelectionError(
-            f"rollout was asked for from layer {min(numbers)} down to layer {bottom}; expected "
-            "to_layer below every layer. Lower to_layer."
+            f"rollout was asked for from layer {min(numbers)} down to layer {bottom}",
+            expected="to_layer below every layer",
+            fix="Lower to_layer.",
         )
     return numbers
 

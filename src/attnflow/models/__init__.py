@@ -7,15 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnflow.models.capture import capture_attentions, capture_graphs, capture_rollout
+    from attnflow.models.capture.api import capture_attentions, capture_graphs, capture_rollout
 
 __all__ = ["capture_attentions", "capture_graphs", "capture_rollout"]
 
 # Where each name lives, to be loaded when first used.
 _HOME = {
-    "capture_attentions": "capture",
-    "capture_graphs": "capture",
-    "capture_rollout": "capture",
+    "capture_attentions": "capture.api",
+    "capture_graphs": "capture.api",
+    "capture_rollout": "capture.api",
 }
 
 

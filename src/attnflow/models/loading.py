@@ -1,24 +1,204 @@
 """A model, its tokenizer and what it predicts, from an object, a folder or a hub name.
 
-What may be read and run of a checkpoint is decided in `attnflow.models.checkpoint`.
-Turning text into inputs is the work of `attnflow.models.encoding`.
+What may be read and run of a checkpoint is decided in `attnflow.models.loading`.
+Turning text into inputs is the work of `attnflow.models.inputs`.
+
+Checkpoints in folders or on the hub, opened without running anything that they bring along.
+
+Weights are read from safetensors files only: a pickle can run code when it is read. Classes come
+from transformers only, never from a checkpoint.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
+from warnings import warn
 
-from attnflow.errors import FileError, InputError
-from attnflow.minilm.folders import find_adapter, find_encoder
-from attnflow.models.checkpoint import (
-    Task,
-    first_line,
-    import_transformers,
-    load_checkpoint,
-    task_of,
+from attnflow.errors import FileError, InputError, MissingDependencyError
+from attnflow.models.builtin.folders import BUNDLED, find_adapter, find_encoder, find_folder
+
+Task: TypeAlias = Literal["classifier", "masked_lm", "causal_lm", "seq2seq", "encoder"]
+
+# Which table of transformers lists the classes of a task, and which class loads it. In this order,
+# because BART's class for generation is listed under masked language models too.
+TASKS: tuple[tuple[Task, str, str], ...] = (
+    ("seq2seq", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", "AutoModelForSeq2SeqLM"),
+    (
+        "classifier",
+        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+        "AutoModelForSequenceClassification",
+    ),
+    ("masked_lm", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "AutoModelForMaskedLM"),
+    ("causal_lm", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "AutoModelForCausalLM"),
 )
-from attnflow.verb_number.folders import BUNDLED, find_folder
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+
+
+def import_transformers(purpose: str) -> Any:
+    """Import transformers, or say what it is needed for and how to install it."""
+    try:
+        return import_module("transformers")
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"transformers is not installed and {purpose} needs it. "
+            "Install it: pip install 'attnflow[models]'"
+        ) from error
+
+
+def task_of(classes: Iterable[str]) -> Task:
+    """What the first known class of these predicts; "encoder" if none predicts anything.
+
+    >>> task_of(["GPT2LMHeadModel"]), task_of(["BertModel"])
+    ('causal_lm', 'encoder')
+    """
+    tables = import_module("transformers.models.auto.modeling_auto")
+    for name in classes:
+        for task, table, _ in TASKS:
+            if name in class_names(getattr(tables, table)):
+                return task
+    return "encoder"
+
+
+def class_names(table: Any) -> set[str]:
+    """The class names of a table, some of whose entries are tuples."""
+    names: set[str] = set()
+    for entry in table.values():
+        names.update([entry] if isinstance(entry, str) else entry)
+    return names
+
+
+def load_checkpoint(name: str) -> tuple[Task, Any]:
+    """Load the model in a folder or of a name on the hub, by the class that it was saved as.
+
+    Raises FileError if it is missing or broken, has no safetensors weights or needs its own code.
+    """
+    transformers = import_transformers("loading a model")
+    config = read_config(name)
+    refuse_remote_code(name, config)
+    require_safetensors(name)
+    task = task_of(config.get("architectures") or [])
+    loaders = {task: loader for task, _, loader in TASKS}
+    loader = getattr(transformers, loaders.get(task, "AutoModel"))
+    try:
+        model, found = loader.from_pretrained(
+            name, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+    except Exception as error:  # transformers raises whatever its parts raise
+        raise FileError(
+            f"{name} cannot be loaded ({first_line(error)})",
+            expected="a checkpoint as model.save_pretrained writes it",
+            fix="Check the folder, or save it again.",
+        ) from error
+    warn_of_missing(name, task, found["missing_keys"])
+    return task, model
+
+
+def read_config(name: str) -> dict[str, Any]:
+    """The configuration as it is written, before anything acts on it."""
+    from transformers import PretrainedConfig
+
+    folder = Path(name)
+    if folder.is_file():
+        raise FileError(
+            f"{name} is a file",
+            expected="the folder that holds config.json and model.safetensors",
+            fix=f"Name the folder {folder.parent}.",
+        )
+    if (folder / "adapter_config.json").is_file():
+        raise FileError(
+            f"the folder {name} holds an adapter",
+            expected="a whole model",
+            fix="Merge it into its model first, and save that with save_pretrained.",
+        )
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise FileError(
+            f"the folder {name} has no config.json",
+            expected="a checkpoint as model.save_pretrained writes it",
+            fix="Name the folder that holds config.json.",
+        )
+    try:
+        config: Any = PretrainedConfig.get_config_dict(name)[0]
+    except (AttributeError, OSError, TypeError, ValueError) as error:
+        if folder.is_dir():
+            raise _unreadable(name, first_line(error)) from error
+        raise FileError(
+            f"there is no folder {name}, and no model of that name in the cache or on a "
+            "hub that can be reached",
+            expected="the name of a model, or a folder that holds one",
+            fix="Without a network, name a folder written by model.save_pretrained.",
+        ) from error
+    if not isinstance(config, dict):
+        raise _unreadable(name, f"it holds a {type(config).__name__}")
+    return config
+
+
+def _unreadable(name: str, why: str) -> FileError:
+    return FileError(
+        f"{name}/config.json cannot be read ({why})",
+        expected="a JSON object",
+        fix="Save the model again.",
+    )
+
+
+def refuse_remote_code(name: str, config: dict[str, Any]) -> None:
+    """Raise FileError if the checkpoint can only be loaded by running code that it brings along."""
+    from transformers import CONFIG_MAPPING
+
+    transformers = import_transformers("loading a model")
+    native = config.get("model_type") in CONFIG_MAPPING
+    classes = [str(name) for name in config.get("architectures") or []]
+    if not config.get("auto_map") or (native and all(hasattr(transformers, c) for c in classes)):
+        return
+    raise FileError(
+        f"{name} asks to run Python code that comes with it (auto_map in config.json), for the "
+        f"class {', '.join(classes) or 'it names'}",
+        expected="a model that transformers has itself. attnflow never runs such code: load "
+        "the model yourself, if you trust it, and pass the object with model=...",
+    )
+
+
+def require_safetensors(name: str) -> None:
+    """Raise FileError if there are no safetensors weights; pickles could run code when read."""
+    from transformers.utils.hub import cached_file
+
+    for file in WEIGHTS:
+        try:
+            if cached_file(name, file):
+                return
+        except OSError:
+            continue
+    pickles = sorted(p.name for p in Path(name).glob("*.bin")) if Path(name).is_dir() else []
+    given = (
+        f"only {pickles[0]}, a pickle, which can run code when it is read" if pickles else "none"
+    )
+    raise FileError(
+        f"{name} has no safetensors weights ({given})",
+        expected="model.safetensors",
+        fix="Convert it once, if you trust it: "
+        "transformers.AutoModel...from_pretrained(old).save_pretrained(new), with the class of "
+        "the model, and name the new folder.",
+    )
+
+
+def warn_of_missing(name: str, task: Task, missing: Iterable[str]) -> None:
+    """Warn of weights that a checkpoint lacks, and that are random for that reason."""
+    lost = sorted(key for key in missing if task != "encoder" or "pooler" not in key)
+    if lost:
+        warn(
+            f"{name} lacks {len(lost)} of its weights ({', '.join(lost[:3])}); these are random, "
+            "and so is what depends on them. Load a checkpoint that was trained for its task.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, for ours to quote."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
 NO_LIMIT = 10**6  # tokenizers without a limit say 1e30
@@ -92,8 +272,9 @@ def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
     loaded.eval()
     if tokenizer is None and not isinstance(model, str | Path) and not _origin(model):
         raise InputError(
-            f"no tokenizer was given, and the {name} does not say where it came from; expected a "
-            "tokenizer with such a model. Name it with tokenizer=..."
+            f"no tokenizer was given, and the {name} does not say where it came from",
+            expected="a tokenizer with such a model",
+            fix="Name it with tokenizer=...",
         )
     if tokenizer is None or isinstance(tokenizer, str | Path):
         tokenizer = load_tokenizer(str(tokenizer or name))
@@ -104,13 +285,13 @@ def _load_named(name: str) -> tuple[Task, Any]:
     """The model of a folder, of a name on the hub, or one that comes with attnflow."""
     adapter = find_adapter(name)
     if adapter is not None:
-        from attnflow.minilm.building import load_adapted
+        from attnflow.models.builtin.minilm import load_adapted
 
         return load_adapted(adapter)
     folder = find_folder(name)
     if folder is None:
         return load_checkpoint(name)
-    from attnflow.verb_number.storing import load_verb_number
+    from attnflow.models.builtin.verb_number import load_verb_number
 
     return "classifier", load_verb_number(folder)
 
@@ -118,8 +299,9 @@ def _load_named(name: str) -> tuple[Task, Any]:
 def _given_object(model: Any) -> tuple[str, Any, Task]:
     if not callable(getattr(model, "forward", None)):
         raise InputError(
-            f"model is a {type(model).__name__}; expected a transformers model, a folder or a name "
-            "on the hub. Give one of these."
+            f"model is a {type(model).__name__}",
+            expected="a transformers model, a folder or a name on the hub",
+            fix="Give one of these.",
         )
     return (
         _origin(model) or type(model).__name__,
@@ -143,8 +325,9 @@ def load_tokenizer(name: str) -> Any:
     folder = find_folder(name) or Path(name)
     if folder.is_dir() and not any(file for kind in TOKENIZER_FILES for file in folder.glob(kind)):
         raise FileError(
-            f"the folder {name} has no tokenizer; expected tokenizer.json or the like. "
-            "Write it there with tokenizer.save_pretrained, or name it with tokenizer=..."
+            f"the folder {name} has no tokenizer",
+            expected="tokenizer.json or the like",
+            fix="Write it there with tokenizer.save_pretrained, or name it with tokenizer=...",
         )
     try:
         if find_folder(name):
@@ -152,8 +335,9 @@ def load_tokenizer(name: str) -> Any:
         return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # transformers raises whatever its parts raise
         raise FileError(
-            f"no tokenizer can be loaded from {name} ({first_line(error)}); expected a folder or "
-            "name that has one. Name it with tokenizer=..."
+            f"no tokenizer can be loaded from {name} ({first_line(error)})",
+            expected="a folder or name that has one",
+            fix="Name it with tokenizer=...",
         ) from error
 
 

@@ -4,6 +4,6 @@ The front end is one ES module, `static/attnflow-viewer.js`, built from the fold
 """
 
 from attnflow.viewer.notebook import show
-from attnflow.viewer.single_file import to_html
+from attnflow.viewer.page import to_html
 
 __all__ = ["show", "to_html"]

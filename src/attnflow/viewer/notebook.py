@@ -12,9 +12,9 @@ from uuid import uuid4
 
 from attnflow.errors import AttnflowError, InputError, MissingDependencyError
 from attnflow.explanation import Explanation
-from attnflow.viewer.assets import MODULE, inline_module, read_asset
+from attnflow.viewer.page import MODULE, inline_module, read_asset
 from attnflow.viewer.payload import Payload, make_payload
-from attnflow.viewer.picture import embed_picture
+from attnflow.viewer.preview import embed_picture
 
 ALONG = 1_000_000  # bytes of arrays that go along from the start; heads never do
 
@@ -65,13 +65,15 @@ def answer(payload: Payload, message: Any) -> tuple[dict[str, Any], list[bytes]]
             numbers = [asked.get(name) for name in ("example", "position", "layer")]
             if not all(isinstance(number, int) for number in numbers):
                 raise InputError(
-                    f"flow was asked for with {numbers}; expected whole numbers for example, "
-                    "position and layer. Give them."
+                    f"flow was asked for with {numbers}",
+                    expected="whole numbers for example, position and layer",
+                    fix="Give them.",
                 )
             return {"kind": "flow", **known}, [payload.flow(*numbers).tobytes()]  # type: ignore[arg-type]
         raise InputError(
-            f"a message of the kind {asked.get('kind')!r} came; expected 'load' or 'flow'. "
-            "Use the front end of the same version."
+            f"a message of the kind {asked.get('kind')!r} came",
+            expected="'load' or 'flow'",
+            fix="Use the front end of the same version.",
         )
     except AttnflowError as error:
         return {"kind": "error", **known, "message": str(error)}, []

@@ -81,8 +81,8 @@ async function sourceOf(name) {
 /** What of the state fits another text as well. */
 function lastingState() {
   if (!viewer) return undefined;
-  const { view, method, special, words, normalise, scale } = viewer.getState();
-  return { view, method, special, words, normalise, scale };
+  const { view, method, special, words, normalize, scale } = viewer.getState();
+  return { view, method, special, words, normalize, scale };
 }
 
 /** Start a computation by `send`, wait for it, and show what comes out. */

@@ -1,0 +1,360 @@
+"""From the heads of a layer to one matrix, and from that to the layer with its residual connection.
+
+Both work on NumPy arrays and torch tensors, where they are. Half precision is computed in float32.
+
+Layers that are not all n x n, laid into n x n matrices.
+
+Two shapes of model: layers of unequal width, and encoder-decoders. Rollout and flow see only the
+matrices, and which positions are carried on unchanged.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from array_api_compat import array_namespace
+from array_api_compat import device as device_of
+from numpy.typing import NDArray
+
+from attnflow.arrays import Array, as_array, compute_dtype, shape_text, stack, to_numpy
+from attnflow.attentions import check_rows, one_example, rescale_rows, split_layers
+from attnflow.errors import AttentionError, InputError, SelectionError, ShapeError
+
+Heads: TypeAlias = Literal["mean", "max", "min"] | int | Callable[[Array], Array]
+ResidualWeight: TypeAlias = float | Sequence[float]
+
+
+def merge_heads(layer: Array, heads: Heads, what: str) -> Array:
+    """One matrix [queries, keys], with rows that sum to 1, from a layer [heads, queries, keys].
+
+    heads: "mean", "max" or "min" over heads, the number of one head, or a function of the layer.
+    `what` names the layer in errors.
+    Raises InputError or SelectionError for heads that mean nothing here, AttentionError if a row
+    is left without weight.
+
+    >>> merge_heads(np.asarray([[[0.75, 0.25]], [[0.25, 0.75]]]), "mean", "layer 1")
+    array([[0.5, 0.5]])
+    """
+    xp = array_namespace(layer)
+    dtype = compute_dtype(layer)
+    n_heads = int(layer.shape[0])
+    if callable(heads):
+        merged = _call(heads, xp.astype(layer, dtype, copy=False), what)
+    elif heads == "mean":
+        merged = xp.sum(layer, axis=0, dtype=dtype) / n_heads
+    elif heads in ("max", "min"):
+        merged = xp.astype((xp.max if heads == "max" else xp.min)(layer, axis=0), dtype)
+    elif isinstance(heads, int) and -n_heads <= heads < n_heads:
+        merged = xp.astype(layer[heads], dtype)
+    elif isinstance(heads, int):
+        raise SelectionError(
+            f"{what} has no head {heads}",
+            expected=f"0 to {n_heads - 1}",
+            fix="Heads count from 0.",
+        )
+    else:
+        raise InputError(
+            f"heads is {heads!r}",
+            expected="'mean', 'max', 'min', the number of a head, or a function",
+            fix="Choose one of these.",
+        )
+    _check_merged(merged, heads, what)
+    return rescale_rows(merged)
+
+
+def _call(heads: Callable[[Array], Array], layer: Array, what: str) -> Array:
+    merged = as_array(heads(layer), f"what heads made of {what}")
+    if merged.shape != layer.shape[1:]:
+        raise ShapeError(
+            f"heads made {shape_text(merged)} of {what}",
+            expected=f"[queries, keys], here {shape_text(layer[0])}",
+            fix="Let the function merge the first axis.",
+        )
+    return merged
+
+
+def _check_merged(merged: Array, heads: Heads, what: str) -> None:
+    xp = array_namespace(merged)
+    if bool(xp.min(merged) >= 0) and bool(xp.all(xp.sum(merged, axis=-1) > 0)):
+        return
+    raise AttentionError(
+        f"heads={describe_heads(heads)!r} leaves {what} with a row that has no "
+        "weight, or with weights below 0",
+        expected="some weight in each row",
+        fix="Use heads='mean'.",
+    )
+
+
+def describe_heads(heads: Heads) -> str | int:
+    """How results record the way heads were merged: functions by their name."""
+    return getattr(heads, "__name__", type(heads).__name__) if callable(heads) else heads
+
+
+def resolve_residual(residual_weight: ResidualWeight, n_layers: int) -> tuple[float, ...]:
+    """One residual weight per layer, each between 0 and 1.
+
+    >>> resolve_residual(0.5, 2)
+    (0.5, 0.5)
+    """
+    try:
+        values = np.asarray(residual_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.asarray(np.nan)
+    if values.ndim == 0:
+        values = np.full(n_layers, values)
+    if values.shape != (n_layers,):
+        raise ShapeError(
+            f"residual_weight has {values.size} values",
+            expected=f"one number, or one for each of the {n_layers} layers",
+            fix="Give a number such as 0.5.",
+        )
+    for value in values:
+        if not 0 <= value <= 1:
+            raise InputError(
+                f"residual_weight is {residual_weight!r}",
+                expected="numbers from 0 (no residual connection) to 1 (nothing else)",
+                fix="The paper uses 0.5.",
+            )
+    return tuple(float(value) for value in values)
+
+
+def mix_residual(
+    attention: Array, residual: Sequence[float], own: NDArray[np.bool_] | None = None
+) -> Array:
+    """A = (1 - r) W + r I for each layer of [..., layers, n, n].
+
+    residual: r of each layer.
+    own: [layers, n], which positions have a residual connection; all if not given.
+
+    >>> mix_residual(np.asarray([[[0.0, 1.0], [1.0, 0.0]]]), [0.25])
+    array([[[0.25, 0.75],
+            [0.75, 0.25]]])
+    """
+    xp = array_namespace(attention)
+    place = {"dtype": attention.dtype, "device": device_of(attention)}
+    r = xp.asarray(list(residual), **place)[:, None, None]
+    if own is not None:
+        r = r * xp.astype(xp.asarray(own, device=place["device"]), attention.dtype)[:, :, None]
+    return (1 - r) * attention + r * xp.eye(int(attention.shape[-1]), **place)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The layers of a model as matrices over all its positions.
+
+    attention: [layers, n, n]; a carried position attends to itself only.
+    carried: [layers, n], positions that the layer passes on unchanged.
+    own: [layers, n], positions with a residual connection at the layer.
+    receptive_field: [layers, n, n], the keys that each query may attend to.
+    widths: the number of positions of the input and after each layer.
+    """
+
+    attention: Array
+    carried: NDArray[np.bool_] | None
+    own: NDArray[np.bool_]
+    receptive_field: NDArray[np.bool_]
+    widths: tuple[int, ...]
+
+
+def read_matrices(layers: Sequence[Any]) -> list[Array]:
+    """Take layers as arrays [queries, keys] with rows that sum to 1.
+
+    Raises ShapeError or AttentionError for a layer that is something else.
+    """
+    if not len(layers):
+        raise ShapeError(
+            "no layers were given",
+            expected="at least one",
+            fix="Give a list of matrices.",
+        )
+    arrays = []
+    for i, layer in enumerate(layers):
+        array = as_array(layer, f"layer {i + 1}")
+        if array.ndim != 2 or 0 in array.shape:
+            raise ShapeError(
+                f"layer {i + 1} has shape {shape_text(array)}",
+                expected="[queries, keys]",
+                fix="Merge its heads first, for example with layer.mean(0).",
+            )
+        check_rows(array, f"layer {i + 1}", leading="example")
+        array = array_namespace(array).astype(array, compute_dtype(array), copy=False)
+        arrays.append(rescale_rows(array))
+    return arrays
+
+
+def read_heads(part: Any, name: str, heads: Heads) -> list[Array]:
+    """Take one part of an encoder-decoder, and merge the heads of each layer."""
+    matrices = []
+    for i, layer in enumerate(split_layers(part)):
+        what = f"{name}[{i}]"
+        single = one_example(layer, what)
+        check_rows(single, what, leading="head")
+        matrices.append(merge_heads(single, heads, what))
+    return matrices
+
+
+def unequal_residual(layers: Sequence[Array], residual_weight: ResidualWeight) -> ResidualWeight:
+    """A residual weight per layer: one number is meant for the layers that can have one.
+
+    Raises InputError for a weight on a layer that changes the number of positions.
+    """
+    square = [layer.shape[0] == layer.shape[1] for layer in layers]
+    if isinstance(residual_weight, int | float):
+        return [residual_weight if same else 0.0 for same in square]
+    for i, (value, same) in enumerate(zip(residual_weight, square, strict=False)):
+        if value and not same:
+            raise InputError(
+                f"residual_weight is {value} for layer {i + 1} of shape {shape_text(layers[i])}",
+                expected="0, since a layer that changes the number of positions has no "
+                "residual connection",
+                fix="Set it to 0 there.",
+            )
+    return residual_weight
+
+
+def unequal_layers(layers: Sequence[Array]) -> Blocks:
+    """Lay layers [queries, keys] of different sizes into the top left corners of matrices.
+
+    Only layers with as many queries as keys have residual connections.
+    Raises ShapeError if a layer does not have as many keys as the layer below has queries.
+    """
+    widths = [int(layers[0].shape[1])]
+    for i, layer in enumerate(layers):
+        if int(layer.shape[1]) != widths[-1]:
+            raise ShapeError(
+                f"layer {i + 1} has {layer.shape[1]} keys",
+                expected=f"{widths[-1]}, the number of queries of the layer below",
+                fix="Give the layers from the input upwards.",
+            )
+        widths.append(int(layer.shape[0]))
+    n = max(widths)
+    own = np.zeros((len(layers), n), dtype=bool)
+    field = np.zeros((len(layers), n, n), dtype=bool)
+    for i, layer in enumerate(layers):
+        n_queries, n_keys = layer.shape
+        own[i, :n_queries] = n_queries == n_keys
+        field[i, :n_queries, :n_keys] = True
+    attention = stack([_place(layer, n, 0, 0) for layer in layers])
+    return Blocks(attention, None, own, field, tuple(widths))
+
+
+def encoder_decoder_layers(
+    encoder: Sequence[Array], decoder: Sequence[Array], cross: Sequence[Array]
+) -> Blocks:
+    """Lay an encoder-decoder into matrices over encoder positions, then decoder positions.
+
+    encoder: [n_encoder, n_encoder] per layer. decoder: [n_decoder, n_decoder] per block.
+    cross: [n_decoder, n_encoder] per block.
+    An encoder layer carries decoder positions. A decoder block is two layers, self-attention and
+    then cross-attention, and both carry encoder positions.
+    """
+    n_encoder, n_decoder = _check_encoder_decoder(encoder, decoder, cross)
+    n = n_encoder + n_decoder
+    causal = all(looks_back_only(layer) for layer in decoder)
+    # Each step is a block and the row and column where it starts.
+    steps = [(layer, 0, 0) for layer in encoder]
+    for self_attention, cross_attention in zip(decoder, cross, strict=True):
+        steps += [(self_attention, n_encoder, n_encoder), (cross_attention, n_encoder, 0)]
+    carried = np.zeros((len(steps), n), dtype=bool)
+    field = np.zeros((len(steps), n, n), dtype=bool)
+    matrices = []
+    for i, (block, row, column) in enumerate(steps):
+        n_queries, n_keys = block.shape
+        carried[i] = True
+        carried[i, row : row + n_queries] = False
+        np.fill_diagonal(field[i], carried[i])
+        is_self_attention = column == n_encoder
+        field[i, row : row + n_queries, column : column + n_keys] = (
+            causal_field(n_decoder) if causal and is_self_attention else True
+        )
+        matrices.append(_place(block, n, row, column, carried[i]))
+    return Blocks(stack(matrices), carried, ~carried, field, (n,) * (len(steps) + 1))
+
+
+def _place(
+    block: Array, n: int, row: int, column: int, carried: NDArray[np.bool_] | None = None
+) -> Array:
+    """An n x n matrix with the block at (row, column), and 1 on the diagonal where carried."""
+    xp = array_namespace(block)
+    place = {"dtype": block.dtype, "device": device_of(block)}
+    matrix = xp.zeros((n, n), **place)
+    if carried is not None:
+        for i in np.flatnonzero(carried):
+            matrix[int(i), int(i)] = 1
+    matrix[row : row + int(block.shape[0]), column : column + int(block.shape[1])] = block
+    return matrix
+
+
+def _check_encoder_decoder(
+    encoder: Sequence[Array], decoder: Sequence[Array], cross: Sequence[Array]
+) -> tuple[int, int]:
+    """Check that the parts fit together; return the numbers of encoder and decoder positions."""
+    if len(decoder) != len(cross):
+        raise ShapeError(
+            f"decoder has {len(decoder)} layers and cross {len(cross)}",
+            expected="as many",
+            fix="Give self-attention and cross-attention of every decoder block.",
+        )
+    n_decoder, n_encoder = (int(size) for size in cross[0].shape)
+    expected = {"encoder": (n_encoder, n_encoder), "decoder": (n_decoder, n_decoder)}
+    expected["cross"] = (n_decoder, n_encoder)
+    for name, layers in {"encoder": encoder, "decoder": decoder, "cross": cross}.items():
+        for i, layer in enumerate(layers):
+            if tuple(layer.shape) != expected[name]:
+                raise ShapeError(
+                    f"{name}[{i}] has shape {shape_text(layer)} without its heads",
+                    expected=f"{list(expected[name])}, since cross[0] has {n_decoder} queries "
+                    f"and {n_encoder} keys",
+                    fix="Give attention of one input to one model.",
+                )
+    return n_encoder, n_decoder
+
+
+def causal_field(n: int) -> NDArray[np.bool_]:
+    """[queries, keys], true for keys up to the query."""
+    return np.tri(n, dtype=bool)
+
+
+def resolve_causal(attention: Array, causal: bool | None) -> bool:
+    """Whether [..., layers, queries, keys] is causal: as told, or found out from the weights.
+
+    One token sees all there is to see, so it is not causal unless told.
+    Raises AttentionError if told so and a query has weight on a later key.
+    """
+    if causal is None:
+        return int(attention.shape[-1]) > 1 and looks_back_only(attention)
+    if causal and not looks_back_only(attention):
+        host = to_numpy(attention)
+        *_, layer, query, key = (int(i) for i in np.argwhere(np.triu(host, k=1))[0])
+        raise AttentionError(
+            f"layer {layer + 1} has weight on a later token (query {query}, key {key}) "
+            "and causal is True",
+            expected="no such weight",
+            fix="Leave causal out to have it found out.",
+        )
+    return causal
+
+
+def spread_evenly(field: NDArray[np.bool_], like: Array) -> Array:
+    """Attention that gives every key of [..., queries, keys] in the field the same weight.
+
+    The result has the kind, type and device of `like`. Queries with an empty field have no weight.
+
+    >>> spread_evenly(causal_field(2), like=np.zeros(1))
+    array([[1. , 0. ],
+           [0.5, 0.5]])
+    """
+    xp = array_namespace(like)
+    place: dict[str, Any] = {"device": device_of(like)}
+    return rescale_rows(xp.astype(xp.asarray(field, **place), like.dtype))
+
+
+def looks_back_only(attention: Array) -> bool:
+    """Whether no query of [..., queries, keys] has weight on a later key.
+
+    >>> looks_back_only(np.asarray([[1.0, 0.0], [0.5, 0.5]]))
+    True
+    """
+    xp = array_namespace(attention)
+    return not bool(xp.any(xp.triu(attention, k=1) != 0))

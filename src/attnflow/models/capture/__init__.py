@@ -1,0 +1,1 @@
+"""Attention captured while a model runs."""

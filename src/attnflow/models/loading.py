@@ -9,7 +9,8 @@ Weights are read from safetensors files only: a pickle can run code when it is r
 from transformers only, never from a checkpoint.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,7 @@ from warnings import warn
 
 from attnflow.errors import FileError, InputError, MissingDependencyError
 from attnflow.models.builtin.folders import BUNDLED, find_adapter, find_encoder, find_folder
+from attnflow.optional import import_optional
 
 Task: TypeAlias = Literal["classifier", "masked_lm", "causal_lm", "seq2seq", "encoder"]
 
@@ -279,6 +281,63 @@ def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
     if tokenizer is None or isinstance(tokenizer, str | Path):
         tokenizer = load_tokenizer(str(tokenizer or name))
     return LoadedModel(loaded, tokenizer, task, name, find_max_length(loaded, tokenizer))
+
+
+@contextmanager
+def evaluation_mode(model: Any) -> Iterator[None]:
+    """Run a block with the model in evaluation mode, and restore the mode of each module.
+
+    Flags are set directly, because a module may override `train` to change its weights.
+    """
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextmanager
+def on_device(model: Any, device: Any) -> Iterator[None]:
+    """Run a block with the model on a device, and move the model back afterwards.
+
+    device: anything that `torch.device` takes; None leaves the model where it is.
+    Raises InputError if the model cannot be moved there, or is spread over several devices.
+    """
+    if device is None:
+        yield
+        return
+    before = sorted({str(weights.device) for weights in model.parameters()})
+    if len(before) > 1:
+        raise InputError(
+            f"device is {device}, and the model is spread over {', '.join(before)}",
+            expected="a model on one device",
+            fix="Leave device out, or move the model yourself with model.to(...).",
+        )
+    try:
+        move_model(model, device)
+        yield
+    finally:
+        if before:
+            model.to(before[0])
+
+
+def move_model(model: Any, device: Any) -> None:
+    """Move a model to a device. Raises InputError if it cannot be moved there."""
+    torch = import_optional("torch", "moving a model to a device")
+    try:
+        place = torch.device(device)
+        if place.type == "meta":
+            raise RuntimeError("tensors on meta have no values")
+        model.to(place)
+    except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
+        raise InputError(
+            f"the model cannot be moved to the device {device!r} ({first_line(error)})",
+            expected='a device that torch can use here, such as "cpu" or "cuda"',
+            fix="Choose another device with --device (device=...).",
+        ) from error
 
 
 def _load_named(name: str) -> tuple[Task, Any]:

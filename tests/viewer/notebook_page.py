@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from attnflow.viewer.notebook import build_module
 from attnflow.viewer.page import MODULE
-from tests.viewer.browsing import Watched
+from tests.viewer.browser import Watched
 
 # A page with what notebooks give a widget: a model to get, set and send with.
 NOTEBOOK = """<!doctype html><html lang="en"><title>notebook</title><main></main>

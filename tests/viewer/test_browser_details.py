@@ -7,7 +7,7 @@ import pytest
 
 from attnflow import Attentions, Explanation
 from attnflow.viewer.preview import visible
-from tests.viewer.browsing import Watched, chromium
+from tests.viewer.browser import Watched, chromium
 from tests.viewer.examples import HOSTILE, hostile, made_up
 
 LONG = "W" * 200

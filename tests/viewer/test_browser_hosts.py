@@ -12,7 +12,7 @@ import pytest
 from attnflow import show
 from attnflow.explainer import explain
 from attnflow.viewer.preview import visible
-from tests.viewer.browsing import Watched, chromium
+from tests.viewer.browser import Watched, chromium
 from tests.viewer.examples import HOSTILE, classified, hostile, made_up
 from tests.viewer.notebook_page import Notebook
 

@@ -9,7 +9,7 @@ import pytest
 from attnflow import flow_path, head_rollout
 from attnflow.explainer import explain
 from attnflow.viewer.preview import visible
-from tests.viewer.browsing import Watched, chromium
+from tests.viewer.browser import Watched, chromium
 from tests.viewer.examples import HOSTILE, hostile, pictured
 
 SENTENCE = "the author of the books on the old table"

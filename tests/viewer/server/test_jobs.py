@@ -9,8 +9,8 @@ from attnflow.viewer.server import jobs as job_module
 from attnflow.viewer.server.jobs import Jobs
 from attnflow.viewer.server.security import Limits
 from tests.viewer.examples import made_up
-from tests.viewer.serving import LIMITS, TEXT, ask, make_client, refused, wait_for
-from tests.viewer.tasks import BREAK, InlinePool
+from tests.viewer.server.client import LIMITS, TEXT, ask, make_client, refused, wait_for
+from tests.viewer.server.tasks import BREAK, InlinePool
 
 
 @pytest.fixture(scope="module")

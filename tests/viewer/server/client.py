@@ -9,7 +9,7 @@ from attnflow.viewer.server.jobs import Jobs
 from attnflow.viewer.server.security import Limits, allowed_hosts
 from attnflow.viewer.server.workers import ModelInfo
 from tests.models.checkpoints import make_loaded
-from tests.viewer.tasks import InlinePool
+from tests.viewer.server.tasks import InlinePool
 
 TEXT = "the key to cabinets"
 LIMITS = Limits(text_length=100, tokens=12, upload_bytes=20_000, seconds=5, results=2)

@@ -11,7 +11,7 @@ from attnflow.viewer.server.security import CrashError, Limits, TimeOutError
 from attnflow.viewer.server.workers import WorkerPool, describe
 from tests.models.checkpoints import make_loaded
 from tests.refusal import refusal
-from tests.viewer.tasks import BREAK, REFUSE, Die, Sleep, Where
+from tests.viewer.server.tasks import BREAK, REFUSE, Die, Sleep, Where
 
 
 def ignore(*_):

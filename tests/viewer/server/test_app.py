@@ -14,8 +14,8 @@ from attnflow.viewer.server.jobs import Jobs
 from attnflow.viewer.server.security import Limits
 from tests.models.checkpoints import make_loaded
 from tests.viewer.examples import hostile, made_up
-from tests.viewer.serving import TEXT, ask, make_client, refused, upload, wait_for
-from tests.viewer.tasks import BREAK
+from tests.viewer.server.client import TEXT, ask, make_client, refused, upload, wait_for
+from tests.viewer.server.tasks import BREAK
 
 
 @pytest.fixture(scope="module")

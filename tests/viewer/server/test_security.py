@@ -3,7 +3,7 @@
 import pytest
 
 from attnflow.viewer.server.security import HEADERS
-from tests.viewer.serving import make_client, refused
+from tests.viewer.server.client import make_client, refused
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
-# Every target that needs an environment makes .venv first, with the versions in constraints.txt.
+# Targets that need an environment create .venv first, with the versions in constraints.txt.
 
-# The first of these that runs and is new enough. To choose another: make test PYTHON=/path/to/python
+# The first of these that is new enough. To use another: make test PYTHON=/path/to/python
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	if $$python -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then echo $$python; break; fi; done)
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
@@ -8,17 +8,17 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-# Settings of the caller's shell that would leak into the environment.
+# Settings of the calling shell that would leak into the environment.
 unexport PYTHONHOME PYTHONPATH PYTHONSTARTUP
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs paper viewer clean
+.PHONY: help demo test test-fast check bench docs paper viewer clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
 
-demo: .venv/.models ## explain a sentence with the bundled model, here and as a page
+demo: .venv/.models ## explain a sentence with the bundled model, in the terminal and as a page
 	@mkdir -p build
 	$(BIN)/attnflow explain "the author of the books on the old table" --method all \
 		--html build/demo.html
@@ -26,6 +26,9 @@ demo: .venv/.models ## explain a sentence with the bundled model, here and as a 
 test: .venv/.dev .venv/.browser ## run the tests and the examples in docstrings
 	$(BIN)/python tools/check_viewer.py --test
 	$(BIN)/pytest
+
+test-fast: .venv/.dev ## run the tests that take seconds, for the edit loop
+	$(BIN)/pytest -m "not slow" --numprocesses 2 --quiet
 
 check: .venv/.dev ## check format, lint, types, changelog and the built viewer
 	$(BIN)/ruff format --check
@@ -36,13 +39,13 @@ check: .venv/.dev ## check format, lint, types, changelog and the built viewer
 	$(BIN)/python tools/check_viewer.py --types
 	$(BIN)/python tools/check_viewer.py
 
-paper: .venv/.dev ## write docs/paper.md from the results in docs/results
+paper: .venv/.dev ## write docs/paper.md from docs/results
 	$(BIN)/python -m tools.write_paper
 
-viewer: .venv/.dev ## build the viewer's module from viewer/src
+viewer: .venv/.dev ## build the viewer from viewer/src
 	$(BIN)/python tools/check_viewer.py --write
 
-bench: .venv/.dev ## time flow against other solvers, data sets against the bare model, the viewer
+bench: .venv/.dev ## run the benchmarks of flow, data sets and viewer
 	$(BIN)/python -m benchmarks.flow
 	$(BIN)/python -m benchmarks.corpus
 	$(BIN)/python -m benchmarks.viewer
@@ -56,14 +59,14 @@ clean: ## remove the environment, builds and caches
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { \
-		echo "attnflow needs Python 3.11 or newer and none was found." \
-			"Name one: make PYTHON=/path/to/python"; exit 1; }
+		echo "attnflow needs Python 3.11 or newer; none was found." \
+			"Specify one: make PYTHON=/path/to/python"; exit 1; }
 	@"$(PYTHON)" -c '$(NEW_ENOUGH)' || { \
-		echo "attnflow needs Python 3.11 or newer and $(PYTHON) is not." \
-			"Name another: make PYTHON=/path/to/python"; exit 1; }
+		echo "attnflow needs Python 3.11 or newer; $(PYTHON) is older." \
+			"Specify another: make PYTHON=/path/to/python"; exit 1; }
 	"$(PYTHON)" -m venv .venv
 
-# pip first, because older ones lack --group; hatchling next, so that the build needs nothing else.
+# Recent pip for --group; hatchling so that the build needs no isolated environment.
 .venv/.runtime: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP_INSTALL) --upgrade pip hatchling
 	$(PIP_INSTALL) --no-build-isolation --editable .
@@ -77,11 +80,11 @@ clean: ## remove the environment, builds and caches
 	$(PIP_INSTALL) --group dev
 	touch $@
 
-# Tests in a browser need Chromium. Where it is missing it is installed if that takes no asking;
-# otherwise these tests say so and are skipped.
+# Browser tests need Chromium. It is installed if that needs no password; otherwise these tests
+# are skipped with a message.
 .venv/.browser: | .venv/bin/python
 	@command -v chromium >/dev/null || test -n "$(CHROMIUM)" || \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			apt-get -qq update && apt-get -qq install --yes chromium >/dev/null; \
-		else echo "no Chromium here: the tests in a browser will be skipped"; fi
+		else echo "Chromium is not installed: browser tests will be skipped"; fi
 	touch $@

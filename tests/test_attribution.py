@@ -50,23 +50,23 @@ def test_a_choice_of_tokens_is_labelled():
 
 
 def test_an_ambiguous_or_unknown_token_is_refused():
-    with refusal(SelectionError, "'the' occurs at positions 0, 3"):
+    with refusal(SelectionError, "'the'", "0", "3"):
         make()["the"]
-    with refusal(SelectionError, "there is no token 'keys'", "'key'"):
+    with refusal(SelectionError, "'keys'", "'key'"):
         make()["keys"]
 
 
 def test_what_was_not_computed_is_refused():
-    with refusal(SelectionError, "position 0 was not computed", "one of 1, 3", "Compute it"):
+    with refusal(SelectionError, "0", "1", "3"):
         make()[0]
-    with refusal(SelectionError, "layer 3 was not computed", "one of 2, 4", "Compute it"):
+    with refusal(SelectionError, "3", "2", "4"):
         make().row(position=1, layer=3)
-    with refusal(SelectionError, "there is no position 4"):
+    with refusal(SelectionError, "4"):
         make()[4]
 
 
 def test_scores_must_fit_their_labels():
-    with refusal(ShapeError, "scores has shape [2, 2, 3]", "here [2, 2, 4]", "Label each axis"):
+    with refusal(ShapeError, "[2, 2, 3]", "[2, 2, 4]"):
         make(SCORES[..., :3])
 
 
@@ -80,7 +80,7 @@ def test_one_example_of_a_batch():
     batch = make(np.stack([SCORES, 2 * SCORES]))
     assert batch["key"].shape == (2, 2, 4)
     np.testing.assert_array_equal(batch.example(1).scores, 2 * SCORES)
-    with refusal(ShapeError, "[2, 2, 2, 4], a batch", "attribution.example(i)"):
+    with refusal(ShapeError, "[2, 2, 2, 4]", "attribution.example(i)"):
         batch.top(1, position="key")
 
 
@@ -117,8 +117,8 @@ def test_what_is_saved_comes_back(tmp_path):
 def test_a_file_without_its_labels_is_refused(tmp_path):
     path = tmp_path / "a.safetensors"
     write(path, kind="attribution", arrays={"scores": SCORES}, header={"tokens": list(TOKENS)})
-    with refusal(FileError, "lacks part of an attribution ('method')", "Save it again"):
+    with refusal(FileError, "('method')"):
         Attribution.load(path)
     write(path, kind="attentions", arrays={"scores": SCORES}, header={})
-    with refusal(FileError, "holds attentions; expected attribution"):
+    with refusal(FileError, path, "attentions", "attribution"):
         Attribution.load(path)

@@ -59,7 +59,7 @@ def test_emoji_and_all_directions_of_writing(text, minilm):
 
 
 def test_a_real_encoder_takes_512_tokens(minilm):
-    with refusal(InputError, "the text has 602 tokens", "takes 512"):
+    with refusal(InputError, "602", "512"):
         explain("key " * 600, minilm)
 
 
@@ -76,7 +76,7 @@ def test_a_real_decoder(stories):
     plain = explanation.rollout(layers=-1).row(position=-1)
     normalized = explanation.rollout(layers=-1, normalize="receptive_field").row(position=-1)
     assert float(plain[0]) > float(normalized[0])
-    with refusal(SelectionError, "the target 'loved' is '▁lo', 'ved' to the tokenizer"):
+    with refusal(SelectionError, "'loved'", "'▁lo'", "'ved'"):
         explain(text, stories, target="loved")
     vocabulary = stories.tokenizer.get_vocab()
     for target, token in {"Lily": "▁Lily", "a": "▁a", "▁a": "▁a", "ed": "ed"}.items():

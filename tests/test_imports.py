@@ -35,10 +35,12 @@ PUBLIC = [
     "head_flow",
     "head_rollout",
     "load_model",
+    "normalize_rows",
     "raw_attention",
+    "register_edges",
+    "register_method",
     "rollout",
     "saturation",
-    "scale_rows",
     "show",
     "to_html",
 ]

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from attnflow.errors import AttentionError
-from attnflow.layers import causal_field, looks_back_only, resolve_causal, spread_evenly
+from attnflow.layers import causal_field, is_causal, resolve_causal, uniform_attention
 from tests.refusal import refusal
 
 BACK = np.asarray([[1.0, 0.0], [0.5, 0.5]])
@@ -12,8 +12,8 @@ FORWARD = np.asarray([[0.5, 0.5], [0.0, 1.0]])
 
 @pytest.mark.parametrize("convert", [np.asarray, torch.as_tensor])
 def test_a_single_weight_on_a_later_key_looks_forward(convert):
-    assert looks_back_only(convert(BACK))
-    assert not looks_back_only(convert(np.stack([BACK, FORWARD])))
+    assert is_causal(convert(BACK))
+    assert not is_causal(convert(np.stack([BACK, FORWARD])))
 
 
 def test_causal_is_found_out_unless_told():
@@ -27,15 +27,17 @@ def test_causal_is_found_out_unless_told():
 def test_one_example_of_a_batch_that_looks_forward_is_enough():
     batch = np.stack([[BACK, BACK], [BACK, FORWARD]])
     assert not resolve_causal(batch, None)
-    with refusal(AttentionError, "layer 2 has weight on a later token (query 0, key 1)"):
+    with refusal(AttentionError, "2", "(query 0", "1)"):
         resolve_causal(batch, True)
 
 
 def test_even_attention_over_a_field():
-    even = spread_evenly(causal_field(3), like=torch.zeros(1, dtype=torch.float32))
+    even = uniform_attention(causal_field(3), like=torch.zeros(1, dtype=torch.float32))
     assert even.dtype == torch.float32
     np.testing.assert_allclose(even.numpy(), [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1 / 3] * 3])
 
 
 def test_an_empty_field_has_no_attention():
-    assert spread_evenly(np.zeros((1, 2), dtype=bool), like=np.zeros(1)).tolist() == [[0.0, 0.0]]
+    assert uniform_attention(np.zeros((1, 2), dtype=bool), like=np.zeros(1)).tolist() == [
+        [0.0, 0.0]
+    ]

@@ -1,6 +1,7 @@
-"""Raw attention, attention rollout and exact attention flow for Transformers.
+"""Explain the predictions of Transformers by raw attention, attention rollout and exact flow.
 
-model weights ── Attentions ── AttentionGraph ── raw_attention | rollout | flow ── Attribution
+model + input ── explain ──► Explanation
+attention weights ── Attentions ── AttentionGraph ── raw_attention | rollout | flow ──► Attribution
 """
 
 from importlib import import_module
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attnflow.attentions import Attentions
-    from attnflow.attribution import Attribution, scale_rows
+    from attnflow.attribution import Attribution, normalize_rows
+    from attnflow.edges.registry import register_edges
     from attnflow.errors import (
         AttentionError,
         AttnflowError,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from attnflow.methods.flow import flow, flow_bounds, flow_path, saturation
     from attnflow.methods.heads import head_flow, head_rollout
     from attnflow.methods.raw import raw_attention
+    from attnflow.methods.registry import register_method
     from attnflow.methods.rollout import rollout
     from attnflow.models.loading import load_model
     from attnflow.viewer.notebook import show
@@ -52,15 +55,17 @@ __all__ = [
     "head_flow",
     "head_rollout",
     "load_model",
+    "normalize_rows",
     "raw_attention",
+    "register_edges",
+    "register_method",
     "rollout",
     "saturation",
-    "scale_rows",
     "show",
     "to_html",
 ]
 
-# Where each name lives. Loaded when first used, so that `import attnflow` loads nothing heavy.
+# The module of each name. Names are loaded when first used, so `import attnflow` is fast.
 _HOME = {
     "AttentionError": "errors",
     "AttentionGraph": "graph",
@@ -81,10 +86,12 @@ _HOME = {
     "head_flow": "methods.heads",
     "head_rollout": "methods.heads",
     "load_model": "models.loading",
+    "normalize_rows": "attribution",
     "raw_attention": "methods.raw",
+    "register_edges": "edges.registry",
+    "register_method": "methods.registry",
     "rollout": "methods.rollout",
     "saturation": "methods.flow",
-    "scale_rows": "attribution",
     "show": "viewer.notebook",
     "to_html": "viewer.page",
 }

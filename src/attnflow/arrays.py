@@ -1,32 +1,32 @@
-"""NumPy arrays and torch tensors, treated alike.
+"""NumPy arrays and torch tensors through one interface.
 
-Code that computes asks `array_namespace(x)` for the functions that fit `x`, so one implementation
-serves both kinds and every device. torch is never imported here unless an array needs it.
+Computations ask `array_namespace(x)` for the functions that fit `x`, so one implementation serves
+NumPy, torch and every device. torch is imported only when an array needs it.
 """
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
 from array_api_compat import array_namespace, is_torch_array, to_device
 from array_api_compat import device as device_of
 
-from attnflow.errors import InputError, MissingDependencyError, ShapeError
+from attnflow.errors import InputError, ShapeError
+from attnflow.optional import import_optional
 
-# A NumPy array or a torch tensor. No type says "either of these, with the same methods".
+# A NumPy array or a torch tensor. No static type covers both.
 Array: TypeAlias = Any
 
 FLOAT_TYPES = ("float64", "float32", "float16", "bfloat16")
 
 
 def as_array(value: Any, what: str) -> Array:
-    """Take `value` as an array of floating-point numbers, without a copy where that is possible.
+    """Convert `value` to an array of floating-point numbers, without a copy where possible.
 
-    NumPy arrays and torch tensors stay what they are, on their device; a tensor leaves its autograd
-    graph. Anything else comes in through DLPack, `__array__` or nested lists. Integers become
-    float64. `what` names the value in errors.
-    Raises ShapeError for ragged lists, InputError for values that are no real numbers.
+    NumPy arrays and torch tensors keep their type and device; tensors are detached. Other values
+    are converted through DLPack, `__array__` or nested lists. Integers become float64.
+    what: the name of the value in errors.
+    Raises ShapeError for ragged lists, InputError for values that are not real numbers.
 
     >>> as_array([[1, 0], [0, 1]], "weights").dtype
     dtype('float64')
@@ -39,16 +39,16 @@ def as_array(value: Any, what: str) -> Array:
         return xp.astype(array, xp.float64)
     given = type(value).__name__ if dtype_name(array) == "object" else dtype_name(array)
     raise InputError(
-        f"{what} is of type {given}",
+        f"{what} has type {given}",
         expected=f"numbers in {', '.join(FLOAT_TYPES)}",
-        fix="Give a NumPy array, a torch tensor or nested lists of numbers.",
+        fix="Pass a NumPy array, a torch tensor or nested lists of numbers.",
     )
 
 
 def as_stacked(value: Any, what: str) -> Array:
-    """Take `value` as `as_array` does; arrays in a list are stacked along a new first axis.
+    """Convert `value` like `as_array`; stack a list of arrays along a new first axis.
 
-    Raises ShapeError if those differ in shape, InputError if some are tensors and some are not.
+    Raises ShapeError if the arrays differ in shape, InputError if only some are tensors.
     """
     if not isinstance(value, list | tuple) or not value:
         return as_array(value, what)
@@ -57,15 +57,15 @@ def as_stacked(value: Any, what: str) -> Array:
         if array.shape != arrays[0].shape:
             raise ShapeError(
                 f"{what}[{i}] has shape {shape_text(array)} and {what}[0] {shape_text(arrays[0])}",
-                expected="the same",
+                expected="equal shapes",
                 fix="For layers of different sizes use AttentionGraph.from_layers.",
             )
         if is_torch_array(array) != is_torch_array(arrays[0]):
             raise InputError(
                 f"{what}[{i}] is a {type(array).__name__} and {what}[0] a "
                 f"{type(arrays[0]).__name__}",
-                expected="one kind",
-                fix="Convert all to one of them.",
+                expected="arrays of one type",
+                fix="Convert all to NumPy arrays, or all to torch tensors.",
             )
     return stack(arrays)
 
@@ -83,7 +83,7 @@ def _convert(value: Any, what: str) -> Array:
         raise ShapeError(
             f"{what} cannot be read as one array ({error})",
             expected="rows of equal length",
-            fix="Give an array, or nested lists whose rows are equally long.",
+            fix="Pass an array, or nested lists with rows of equal length.",
         ) from error
 
 
@@ -91,22 +91,12 @@ def _from_dlpack(value: Any, what: str) -> Array:
     try:
         return np.from_dlpack(value)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
-        # NumPy has neither accelerators nor bfloat16; torch has both, and copies nothing.
-        return import_torch(f"reading {what} ({error})").from_dlpack(value)
-
-
-def import_torch(purpose: str) -> Any:
-    """Import torch, or say what it is needed for and how to install it."""
-    try:
-        return import_module("torch")
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"torch is not installed and {purpose} needs it. Install it: pip install torch"
-        ) from error
+        # NumPy supports neither accelerators nor bfloat16; torch supports both without a copy.
+        return import_optional("torch", f"reading {what} ({error})").from_dlpack(value)
 
 
 def to_numpy(array: Array) -> "np.ndarray[Any, np.dtype[Any]]":
-    """Copy an array to the host as NumPy, if it is not there already; bfloat16 becomes float32."""
+    """Return an array as NumPy, copied to the host if needed; bfloat16 becomes float32."""
     if is_torch_array(array):
         array = array.detach().cpu()
         return np.asarray(array.float() if dtype_name(array) == "bfloat16" else array)
@@ -114,10 +104,10 @@ def to_numpy(array: Array) -> "np.ndarray[Any, np.dtype[Any]]":
 
 
 def stack(arrays: Sequence[Array]) -> Array:
-    """Stack arrays of one shape, on a new first axis, in their common type.
+    """Stack arrays of equal shape along a new first axis, in their common type.
 
-    The result is on the device of the first: a model spread over several devices gives layers on
-    each of them.
+    The result is on the device of the first array: layers of a model that is split over several
+    devices are on several devices.
     """
     xp = array_namespace(*arrays)
     dtype = xp.result_type(*arrays)
@@ -126,18 +116,18 @@ def stack(arrays: Sequence[Array]) -> Array:
 
 
 def dtype_name(array: Array) -> str:
-    """The name of the element type, the same for both kinds: float32, bfloat16, and so on."""
+    """The name of the element type, the same for NumPy and torch: float32, bfloat16 and so on."""
     return str(getattr(array.dtype, "name", array.dtype)).removeprefix("torch.")
 
 
 def compute_dtype(array: Array) -> Any:
-    """The type to compute in: that of the array, but float32 for half precision."""
+    """The type to compute in: the type of the array, or float32 for half precision."""
     xp = array_namespace(array)
     return xp.float32 if dtype_name(array) in ("float16", "bfloat16") else array.dtype
 
 
 def shape_text(array: Array) -> str:
-    """The shape as it is written in messages.
+    """The shape as written in messages.
 
     >>> shape_text(np.zeros((2, 3)))
     '[2, 3]'

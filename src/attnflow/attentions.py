@@ -1,11 +1,7 @@
-"""Attentions: what a model gave, checked once.
+"""Attentions: the attention weights of a model, validated once.
 
-Everything after this trusts the weights. Merging heads and adding the residual connection is the
-work of `attnflow.graph`.
-
-Rows of attention weights: how exactly they must sum to 1, the check, and rescaling.
-
-Cutting the padding of a batch away, left, right or both.
+Weights enter here: batches are split, padding is removed, shapes and row sums are checked. Later
+code trusts them. `attnflow.graph` merges heads and adds the residual connection.
 """
 
 from collections.abc import Sequence
@@ -21,159 +17,6 @@ from attnflow import storage
 from attnflow.arrays import Array, as_array, compute_dtype, dtype_name, shape_text, to_numpy
 from attnflow.errors import AttentionError, FileError, InputError, ShapeError
 
-# How far a row's sum may be from 1. All weights are positive, so rounding each of them to a
-# relative error u moves the sum by at most u, however long the row: u is 2**-8 for bfloat16,
-# 2**-11 for float16, 2**-24 for float32. Kernels that round the exponentials, their sum and the
-# quotient make a few such errors; sums of thousands of terms in float32 make more, and tiny
-# float16 weights lose digits (2**-25 each). float64 has to take in float32 weights that were
-# widened on the way.
-ROW_SUM_TOLERANCE = {"float64": 1e-6, "float32": 1e-4, "float16": 5e-3, "bfloat16": 2e-2}
-
-
-def check_rows(weights: Array, what: str, *, leading: str) -> None:
-    """Check that weights [..., queries, keys] are finite, not negative, and that rows sum to 1.
-
-    `what` names the array and `leading` its leading axis in errors, as in "head 3".
-    Raises AttentionError naming the first cell or row that is wrong.
-
-    >>> check_rows(np.asarray([[0.5, 0.4]]), "layer 1", leading="head")
-    Traceback (most recent call last):
-    attnflow.errors.AttentionError: layer 1 has a row that sums to 0.9 (query 0); expected 1, ...
-    """
-    xp = array_namespace(weights)
-    sums = xp.sum(weights, axis=-1, dtype=compute_dtype(weights))
-    tolerance = ROW_SUM_TOLERANCE[dtype_name(weights)]
-    # NaN fails both comparisons, and infinity the second.
-    if bool(xp.min(weights) >= 0) and bool(xp.all(xp.abs(sums - 1) <= tolerance)):
-        return
-    host = to_numpy(weights)
-    _refuse_values(host, what, leading)
-    host_sums = to_numpy(sums)
-    row = _first(~(np.abs(host_sums - 1) <= tolerance))
-    columns = np.sum(host, axis=-2, dtype=host_sums.dtype)
-    if host.shape[-1] == host.shape[-2] and np.all(np.abs(columns - 1) <= tolerance):
-        fix = "Its columns sum to 1, so swap its last two axes."
-    else:
-        fix = "Switch dropout off with model.eval(), or divide each row by its sum."
-    raise AttentionError(
-        f"{what} has a row that sums to {host_sums[row]:.8g} ({_cell(row, host.ndim, leading)})",
-        expected=f"1, within {tolerance:g} for {dtype_name(weights)}",
-        fix=f"{fix}",
-    )
-
-
-def _refuse_values(weights: "np.ndarray[Any, np.dtype[Any]]", what: str, leading: str) -> None:
-    finite = np.isfinite(weights)
-    if not finite.all():
-        cell = _first(~finite)
-        where = _cell(cell, weights.ndim, leading)
-        raise AttentionError(
-            f"{what} has the weight {weights[cell]} ({where})",
-            expected="finite numbers",
-            fix="A query whose keys are all masked gives nan: cut padding away with "
-            "Attentions.batch(..., padding_mask=...).",
-        )
-    if (weights < 0).any():
-        cell = _first(weights < 0)
-        where = _cell(cell, weights.ndim, leading)
-        raise AttentionError(
-            f"{what} has the weight {weights[cell]:.6g} ({where})",
-            expected="none below 0",
-            fix="Give the weights after the softmax, not the scores before it.",
-        )
-
-
-def _first(wrong: "np.ndarray[Any, np.dtype[Any]]") -> tuple[int, ...]:
-    return tuple(int(index) for index in np.argwhere(wrong)[0])
-
-
-def _cell(index: tuple[int, ...], n_axes: int, leading: str) -> str:
-    """Name a row of an array with `n_axes` axes, or with one index more, a cell."""
-    names = [leading] * (n_axes - 2) + ["query", "key"]
-    return ", ".join(f"{name} {i}" for name, i in zip(names, index, strict=False))
-
-
-def rescale_rows(weights: Array) -> Array:
-    """Divide each row of [..., queries, keys] by its sum; rows of zeros stay zero.
-
-    >>> rescale_rows(np.asarray([[1.0, 3.0], [0.0, 0.0]]))
-    array([[0.25, 0.75],
-           [0.  , 0.  ]])
-    """
-    xp = array_namespace(weights)
-    sums = xp.sum(weights, axis=-1, keepdims=True)
-    return weights / xp.where(sums == 0, xp.ones_like(sums), sums)
-
-
-Kept = NDArray[np.bool_]  # [positions], true for a token
-
-
-def kept_positions(padding_mask: Any, n_examples: int, n: int) -> list[Kept]:
-    """For each example, which of the n positions are tokens; all of them without a mask.
-
-    >>> kept_positions([[0, 1, 1]], 1, 3)
-    [array([False,  True,  True])]
-    """
-    if padding_mask is None:
-        return [np.ones(n, dtype=bool) for _ in range(n_examples)]
-    mask = to_numpy(as_array(padding_mask, "padding_mask"))
-    if mask.shape != (n_examples, n):
-        raise ShapeError(
-            f"padding_mask has shape {shape_text(mask)}",
-            expected=f"[batch, positions], here [{n_examples}, {n}]",
-            fix="Give the attention_mask that the tokenizer returned.",
-        )
-    if not np.isin(mask, (0, 1)).all():
-        raise InputError(
-            "padding_mask has values other than 0 and 1",
-            expected="1 for a token and 0 for padding",
-            fix="Give the attention_mask that the tokenizer returned.",
-        )
-    for example, row in enumerate(mask):
-        if not row.any():
-            raise InputError(
-                f"padding_mask has only padding in example {example}",
-                expected="at least one token",
-                fix="Leave that example out.",
-            )
-    return [row.astype(bool) for row in mask]
-
-
-def cut_layer(layer: Array, kept: Kept, what: str) -> Array:
-    """The tokens' part of one example's layer [heads, queries, keys].
-
-    Raises AttentionError if a token attends to padding.
-    """
-    if kept.all():
-        return layer
-    indices = np.flatnonzero(kept)
-    if len(indices) == indices[-1] - indices[0] + 1:  # one run: a view instead of a copy
-        run = slice(int(indices[0]), int(indices[-1]) + 1)
-        rows = layer[:, run, :]
-        cut = rows[:, :, run]
-    else:
-        rows = layer[:, indices, :]
-        cut = rows[:, :, indices]
-    xp = array_namespace(layer)
-    dtype = compute_dtype(layer)
-    lost = xp.max(xp.sum(rows, axis=-1, dtype=dtype) - xp.sum(cut, axis=-1, dtype=dtype))
-    if float(lost) > ROW_SUM_TOLERANCE[dtype_name(layer)]:
-        raise AttentionError(
-            f"{what} gives {float(lost):.3g} of a token's attention to padding",
-            expected="none",
-            fix="Give the model and Attentions.batch the same mask, with 1 for a token and 0 "
-            "for padding.",
-        )
-    return cut
-
-
-def cut_tokens(tokens: Sequence[str], kept: Kept) -> Sequence[str]:
-    """The tokens without padding, whether they came with it or without."""
-    if len(tokens) != len(kept):
-        return tokens
-    return [token for token, keep in zip(tokens, kept, strict=True) if keep]
-
-
 KIND = "attentions"
 
 
@@ -183,11 +26,11 @@ class Attentions:
 
     attentions: one of
     - an array [layers, heads, queries, keys], or [layers, queries, keys] for one head;
-    - a list or tuple of layers [heads, queries, keys], whose numbers of heads may differ;
-    - what a Hugging Face model returns as `attentions`, for a batch of one.
+    - a list or tuple of layers [heads, queries, keys]; the number of heads may differ;
+    - the `attentions` that a Hugging Face model returns, for a batch of one.
     tokens: the text of each token; "0", "1", ... if not given.
 
-    layers: one array [heads, queries, keys] per layer, on the device it came on.
+    layers: one array [heads, queries, keys] per layer, on its original device.
     Raises ShapeError, AttentionError (missing weights, or rows that do not sum to 1) or InputError.
 
     >>> attentions = Attentions([[[0.5, 0.5], [0.0, 1.0]]], tokens=["a", "b"])
@@ -218,12 +61,12 @@ class Attentions:
         tokens: Sequence[Sequence[str]] | None = None,
         padding_mask: Any = None,
     ) -> "list[Attentions]":
-        """Split a batch into examples, with their padding cut away.
+        """Split a batch into examples, and remove their padding.
 
         attentions: layers [batch, heads, queries, keys], in a list or stacked in one array.
-        tokens: those of each example, with or without its padding.
-        padding_mask: [batch, positions], 1 for a token and 0 for padding on either side, as
-        tokenizers return it under the name `attention_mask`.
+        tokens: the tokens of each example, with or without padding.
+        padding_mask: [batch, positions], 1 for a token and 0 for padding (left or right); the
+        tokenizer calls it `attention_mask`.
         Raises AttentionError if tokens attend to padding.
 
         >>> layer = [[[[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0]]]]
@@ -240,15 +83,15 @@ class Attentions:
                 labels = None if tokens is None else cut_tokens(tokens[b], positions)
                 examples.append(cls(cut, labels))
             except InputError as error:
-                raise type(error)(f"example {b}: {error}") from error
+                raise error.within(f"example {b}") from error
         return examples
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Attentions":
-        """Read what `save` wrote, as NumPy arrays (torch tensors if a layer is bfloat16).
+        """Load a file written by `save`, as NumPy arrays (torch tensors if a layer is bfloat16).
 
-        Raises FileError if the file is something else, and the errors of the constructor if its
-        weights are no attention.
+        Raises FileError if the file has another format, and the errors of the constructor if its
+        weights are invalid.
         """
         arrays, header = storage.read(path, kind=KIND)
         names = [f"layer.{i}" for i in range(len(arrays))]
@@ -261,7 +104,7 @@ class Attentions:
         tokens = header.get("tokens")
         if not isinstance(tokens, list):
             raise FileError(
-                f"{path} has a header without a list of tokens",
+                f"{path} has no list of tokens in its header",
                 expected="one text for each token",
                 fix="Save it again with Attentions.save.",
             )
@@ -298,9 +141,9 @@ class Attentions:
 
 
 def split_layers(attentions: Any) -> list[Array]:
-    """The layers of an array or of a list, each as an array.
+    """Split an array or a list into one array per layer.
 
-    Raises AttentionError where there are no weights, ShapeError for fewer than three axes.
+    Raises AttentionError if weights are missing, ShapeError for fewer than three axes.
     """
     if attentions is None or (isinstance(attentions, list | tuple) and not attentions):
         raise _missing_weights(f"attentions is {attentions!r}")
@@ -319,8 +162,13 @@ def split_layers(attentions: Any) -> list[Array]:
     return [array[i] for i in range(int(array.shape[0]))]
 
 
+def name_layer(i: int) -> str:
+    """The name of a layer in messages: its number from 1, and its index in the argument."""
+    return f"layer {i + 1} (attentions[{i}])"
+
+
 def one_example(layer: Array, what: str) -> Array:
-    """A layer as [heads, queries, keys], from that, from [queries, keys] or from a batch of one."""
+    """Return a layer as [heads, queries, keys], also if it is [queries, keys] or a batch of one."""
     if layer.ndim == 2:
         return layer[None]
     if layer.ndim == 4 and layer.shape[0] == 1:
@@ -329,48 +177,195 @@ def one_example(layer: Array, what: str) -> Array:
         raise ShapeError(
             f"{what} has shape {shape_text(layer)}, a batch of {layer.shape[0]}",
             expected="one example",
-            fix="Use Attentions.batch(...), which gives a list of Attentions.",
+            fix="Use Attentions.batch(...), which returns a list of Attentions.",
         )
     if layer.ndim != 3:
         raise ShapeError(
             f"{what} has shape {shape_text(layer)}",
             expected="[heads, queries, keys]",
-            fix="Give one such array per layer.",
+            fix="Pass one such array per layer.",
         )
     return layer
 
 
-def name_layer(i: int) -> str:
-    """How messages name a layer: by its number from 1, and by where it was given."""
-    return f"layer {i + 1} (attentions[{i}])"
-
-
 def label_tokens(tokens: Sequence[str] | None, n: int) -> tuple[str, ...]:
-    """The text of n tokens; "0", "1", ... where none is given.
+    """Return the text of n tokens; "0", "1", ... by default.
 
-    Raises ShapeError if there are not n, InputError if they are not text.
+    Raises ShapeError for another number of tokens, InputError if they are not strings.
     """
     if tokens is None:
         return tuple(str(i) for i in range(n))
     if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
-        given = "one text" if isinstance(tokens, str) else "not all text"
+        given = "one string" if isinstance(tokens, str) else "a list with items other than strings"
         raise InputError(
             f"tokens is {given}",
-            expected="a list of text, one for each token",
+            expected="a list of strings, one for each token",
             fix="Use tokenizer.convert_ids_to_tokens(ids).",
         )
     if len(tokens) != n:
         raise ShapeError(
-            f"{len(tokens)} tokens were given for {n} positions",
-            expected="as many",
-            fix="Count special tokens such as [CLS] too, and cut padding away.",
+            f"got {len(tokens)} tokens for {n} positions",
+            expected=f"{n} tokens",
+            fix="Include special tokens such as [CLS], and leave out padding.",
         )
     return tuple(tokens)
 
 
+# How far a row sum may be from 1. All weights are positive, so rounding each with relative error u
+# changes the sum by at most u, however long the row: u is 2**-8 for bfloat16, 2**-11 for float16
+# and 2**-24 for float32. Kernels that round the exponentials, their sum and the quotient add a few
+# such errors; float32 sums of thousands of terms add more, and tiny float16 weights lose digits
+# (2**-25 each). float64 arrays may hold weights that were computed in float32.
+ROW_SUM_TOLERANCE = {"float64": 1e-6, "float32": 1e-4, "float16": 5e-3, "bfloat16": 2e-2}
+
+
+def check_rows(weights: Array, what: str, *, leading: str) -> None:
+    """Check that weights [..., queries, keys] are finite, not negative, and that rows sum to 1.
+
+    what: the name of the array in errors. leading: the name of its leading axis, such as "head".
+    Raises AttentionError with the first invalid cell or row.
+
+    >>> check_rows(np.asarray([[0.5, 0.4]]), "layer 1", leading="head")
+    Traceback (most recent call last):
+    attnflow.errors.AttentionError: layer 1 has a row that sums to 0.9 (query 0); expected 1, ...
+    """
+    xp = array_namespace(weights)
+    sums = xp.sum(weights, axis=-1, dtype=compute_dtype(weights))
+    tolerance = ROW_SUM_TOLERANCE[dtype_name(weights)]
+    # NaN fails both comparisons, and infinity the second.
+    if bool(xp.min(weights) >= 0) and bool(xp.all(xp.abs(sums - 1) <= tolerance)):
+        return
+    host = to_numpy(weights)
+    _check_values(host, what, leading)
+    host_sums = to_numpy(sums)
+    row = _first(~(np.abs(host_sums - 1) <= tolerance))
+    columns = np.sum(host, axis=-2, dtype=host_sums.dtype)
+    if host.shape[-1] == host.shape[-2] and np.all(np.abs(columns - 1) <= tolerance):
+        fix = "Its columns sum to 1, so swap its last two axes."
+    else:
+        fix = "Switch dropout off with model.eval(), or divide each row by its sum."
+    raise AttentionError(
+        f"{what} has a row that sums to {host_sums[row]:.8g} ({_cell(row, host.ndim, leading)})",
+        expected=f"1, within {tolerance:g} for {dtype_name(weights)}",
+        fix=fix,
+    )
+
+
+def _check_values(weights: "np.ndarray[Any, np.dtype[Any]]", what: str, leading: str) -> None:
+    finite = np.isfinite(weights)
+    if not finite.all():
+        cell = _first(~finite)
+        where = _cell(cell, weights.ndim, leading)
+        raise AttentionError(
+            f"{what} has the weight {weights[cell]} ({where})",
+            expected="finite numbers",
+            fix="If all keys of a query are masked, its weights are nan: remove padding with "
+            "Attentions.batch(..., padding_mask=...).",
+        )
+    if (weights < 0).any():
+        cell = _first(weights < 0)
+        where = _cell(cell, weights.ndim, leading)
+        raise AttentionError(
+            f"{what} has the weight {weights[cell]:.6g} ({where})",
+            expected="weights of 0 or more",
+            fix="Pass the weights after the softmax, not the scores before it.",
+        )
+
+
+def _first(wrong: "np.ndarray[Any, np.dtype[Any]]") -> tuple[int, ...]:
+    return tuple(int(index) for index in np.argwhere(wrong)[0])
+
+
+def _cell(index: tuple[int, ...], n_axes: int, leading: str) -> str:
+    """The name of a row (or of a cell, with one more index) of an array with `n_axes` axes."""
+    names = [leading] * (n_axes - 2) + ["query", "key"]
+    return ", ".join(f"{name} {i}" for name, i in zip(names, index, strict=False))
+
+
+def rescale_rows(weights: Array) -> Array:
+    """Divide each row of [..., queries, keys] by its sum; rows of zeros stay zero.
+
+    >>> rescale_rows(np.asarray([[1.0, 3.0], [0.0, 0.0]]))
+    array([[0.25, 0.75],
+           [0.  , 0.  ]])
+    """
+    xp = array_namespace(weights)
+    sums = xp.sum(weights, axis=-1, keepdims=True)
+    return weights / xp.where(sums == 0, xp.ones_like(sums), sums)
+
+
+Kept = NDArray[np.bool_]  # [positions], True for a token, False for padding
+
+
+def kept_positions(padding_mask: Any, n_examples: int, n: int) -> list[Kept]:
+    """For each example, which of the n positions are tokens; all without a mask.
+
+    >>> kept_positions([[0, 1, 1]], 1, 3)
+    [array([False,  True,  True])]
+    """
+    if padding_mask is None:
+        return [np.ones(n, dtype=bool) for _ in range(n_examples)]
+    mask = to_numpy(as_array(padding_mask, "padding_mask"))
+    if mask.shape != (n_examples, n):
+        raise ShapeError(
+            f"padding_mask has shape {shape_text(mask)}",
+            expected=f"[batch, positions], here [{n_examples}, {n}]",
+            fix="Pass the attention_mask that the tokenizer returned.",
+        )
+    if not np.isin(mask, (0, 1)).all():
+        raise InputError(
+            "padding_mask has values other than 0 and 1",
+            expected="1 for a token and 0 for padding",
+            fix="Pass the attention_mask that the tokenizer returned.",
+        )
+    for example, row in enumerate(mask):
+        if not row.any():
+            raise InputError(
+                f"padding_mask has only padding in example {example}",
+                expected="at least one token",
+                fix="Remove that example from the batch.",
+            )
+    return [row.astype(bool) for row in mask]
+
+
+def cut_layer(layer: Array, kept: Kept, what: str) -> Array:
+    """Remove padding from one example's layer [heads, queries, keys].
+
+    Raises AttentionError if a token attends to padding.
+    """
+    if kept.all():
+        return layer
+    indices = np.flatnonzero(kept)
+    if len(indices) == indices[-1] - indices[0] + 1:  # contiguous: a view instead of a copy
+        tokens = slice(int(indices[0]), int(indices[-1]) + 1)
+        rows = layer[:, tokens, :]
+        cut = rows[:, :, tokens]
+    else:
+        rows = layer[:, indices, :]
+        cut = rows[:, :, indices]
+    xp = array_namespace(layer)
+    dtype = compute_dtype(layer)
+    lost = xp.max(xp.sum(rows, axis=-1, dtype=dtype) - xp.sum(cut, axis=-1, dtype=dtype))
+    if float(lost) > ROW_SUM_TOLERANCE[dtype_name(layer)]:
+        raise AttentionError(
+            f"in {what}, a token gives {float(lost):.3g} of its attention to padding",
+            expected="0",
+            fix="Pass the same mask to the model and to Attentions.batch: 1 for a token, 0 for "
+            "padding.",
+        )
+    return cut
+
+
+def cut_tokens(tokens: Sequence[str], kept: Kept) -> Sequence[str]:
+    """Remove padding from a list of tokens, unless it has none."""
+    if len(tokens) != len(kept):
+        return tokens
+    return [token for token, keep in zip(tokens, kept, strict=True) if keep]
+
+
 def _missing_weights(given: str) -> AttentionError:
     return AttentionError(
-        f"{given}",
+        given,
         expected="one array of attention weights per layer",
         fix="SDPA and flash attention kernels do not return weights: load the model with "
         'attn_implementation="eager", or call model.set_attn_implementation("eager"), and ask '
@@ -386,7 +381,7 @@ def _check_sizes(layers: Sequence[Array]) -> None:
         if n_queries != n_keys or n_keys != n:
             raise ShapeError(
                 f"{name_layer(i)} has {n_queries} queries and {n_keys} keys",
-                expected=f"{n} of both, as in the first layer",
+                expected=f"{n} queries and {n} keys, as in the first layer",
                 fix="For layers of different sizes use AttentionGraph.from_layers, for "
                 "cross-attention AttentionGraph.encoder_decoder.",
             )
@@ -400,8 +395,8 @@ def _check_sizes(layers: Sequence[Array]) -> None:
             raise InputError(
                 f"{name_layer(i)} is a {type(layer).__name__} and layer 1 is a "
                 f"{type(layers[0]).__name__}",
-                expected="one kind",
-                fix="Convert all layers to one of them.",
+                expected="layers of one type",
+                fix="Convert all layers to NumPy arrays, or all to torch tensors.",
             )
 
 

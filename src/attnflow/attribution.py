@@ -1,8 +1,7 @@
-"""Attribution: the one result object, whatever the method.
+"""Attribution: the result of every method, and the steps from one Attribution to another.
 
-Ways to scale scores: each a named step from one Attribution to another.
-
-Special tokens such as [CLS] and [SEP] in results: shown, hidden, or left out of ranks.
+Steps: normalize rows or by the receptive field, and hide or unrank special tokens. Merging tokens
+into words is in `attnflow.words`. Nothing here computes a method.
 """
 
 import re
@@ -19,23 +18,32 @@ from numpy.typing import NDArray
 from attnflow import storage
 from attnflow.arrays import Array, as_array, shape_text, to_numpy
 from attnflow.attentions import label_tokens, rescale_rows
-from attnflow.errors import FileError, InputError, SelectionError, ShapeError
+from attnflow.errors import FileError, InputError, SelectionError, ShapeError, check_choice
+from attnflow.optional import import_optional
 from attnflow.selection import Position, pick_example, resolve_position
 
 KIND = "attribution"
+
+Normalize: TypeAlias = Literal["none", "rows", "receptive_field"]
+NORMALIZATIONS = ("none", "rows", "receptive_field")
+Special: TypeAlias = Literal["show", "hide", "rank_out"]
+SPECIAL_OPTIONS = ("show", "hide", "rank_out")
+# The first character of each token in the text and the one after its last; None for special tokens.
+Offsets: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Attribution:
     """How much each input token reaches each position at each layer.
 
-    scores: [..., layers, positions, tokens], NumPy or torch as computed. Leading axes are a batch.
-    tokens: the text of every token of the input.
-    method: "rollout", "flow", and so on. settings: its options, as JSON can write them.
+    scores: [..., layers, positions, tokens], NumPy or torch. Leading axes are a batch.
+    tokens: the text of every input token.
+    method: the name of the method. settings: its options, as JSON values.
     layers: the numbers, from 1, of the layers on the first axis.
     positions: the indices of the positions on the second axis.
-    columns: the indices of the tokens on the last axis; all tokens if not given.
-    Raises ShapeError if scores do not have these sizes.
+    columns: the indices of the tokens on the last axis; all tokens by default.
+    offsets: where each token is in the text, if known.
+    Raises ShapeError if the shape of scores does not match.
 
     >>> attribution = Attribution(
     ...     np.asarray([[[0.75, 0.25], [0.5, 0.5]]]), ("a", "b"), "rollout", (1,), (0, 1)
@@ -55,8 +63,9 @@ class Attribution:
     positions: tuple[int, ...]
     columns: tuple[int, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    offsets: Offsets | None = None
 
-    # Positions may be a choice, so attribution[0], attribution[1], ... would skip some.
+    # Iteration by index would be wrong: attribution[i] is position i, which may not be selected.
     __iter__: ClassVar[None] = None
 
     def __post_init__(self) -> None:
@@ -67,46 +76,96 @@ class Attribution:
             raise ShapeError(
                 f"scores has shape {shape_text(self.scores)}",
                 expected=f"[..., layers, positions, tokens], here {list(expected)}",
-                fix="Label each axis with what it stands for.",
+                fix="Pass one label for each entry of each axis.",
             )
 
     def __getitem__(self, position: Position) -> Array:
         """The scores [..., layers, tokens] of a position, by its index or the text of its token."""
-        return self.scores[..., :, self._axis_of_position(position), :]
+        return self.scores[..., :, self._position_axis(position), :]
 
-    def row(self, *, position: Position, layer: int = -1) -> Array:
+    def row(self, *, position: Position | None = None, layer: int = -1) -> Array:
         """The scores [..., tokens] of one position at one layer.
 
-        layer: its number from 1; negative numbers count back from the last one held.
-        Raises SelectionError for a layer or position that is not held.
+        position: may be omitted if the attribution has one position only.
+        layer: its number from 1; negative numbers count from the last layer of the attribution.
+        Raises SelectionError for a layer or position that the attribution does not have.
         """
-        return self[position][..., self._axis_of_layer(layer), :]
+        return self[self._one_position(position)][..., self._layer_axis(layer), :]
 
-    def top(self, k: int, *, position: Position, layer: int = -1) -> list[tuple[str, int, float]]:
+    def top(
+        self, k: int, *, position: Position | None = None, layer: int = -1
+    ) -> list[tuple[str, int, float]]:
         """The k tokens with the highest scores, as (token, index, score), highest first.
 
-        Equal scores keep the order of the tokens. Raises ShapeError for a batch.
+        Position and layer are those of `row`. Ties keep the order of the tokens. Special tokens
+        that `special="rank_out"` excludes are left out.
+        Raises ShapeError for a batch.
+
+        >>> scores = np.asarray([[[0.75, 0.25]]])
+        >>> Attribution(scores, ("a", "b"), "rollout", (1,), (0,)).top(1)
+        [('a', 0, 0.75)]
         """
         row = to_numpy(self.row(position=position, layer=layer))
         if row.ndim != 1:
             raise ShapeError(
-                f"the scores have shape {shape_text(self.scores)}, a batch",
+                f"scores has shape {shape_text(self.scores)}, a batch",
                 expected="one example",
-                fix="Take one with attribution.example(i).",
+                fix="Select one with attribution.example(i).",
             )
-        best = np.argsort(-row, kind="stable")[: max(k, 0)]
-        return [(self.tokens[self.columns[i]], self.columns[i], float(row[i])) for i in best]
+        unranked = set(self.settings.get("unranked", ()))
+        ranking = [i for i in np.argsort(-row, kind="stable") if self.columns[i] not in unranked]
+        return [
+            (self.tokens[self.columns[i]], self.columns[i], float(row[i]))
+            for i in ranking[: max(k, 0)]
+        ]
 
     def example(self, index: int | tuple[int, ...]) -> "Attribution":
-        """One example of a batch.
+        """Select one example of a batch.
 
-        Raises ShapeError if there is no batch, SelectionError if there is no such example.
+        Raises ShapeError if there is no batch, SelectionError for an invalid index.
         """
         return replace(self, scores=pick_example(self.scores, index))
 
     def to_numpy(self) -> NDArray[Any]:
-        """The scores on the host."""
+        """The scores as a NumPy array."""
         return to_numpy(self.scores)
+
+    def to_pandas(self) -> Any:
+        """The scores as a tidy data frame: one row for each layer, position and token.
+
+        Columns: layer, position (the index of the target position), index and token (of the input
+        token), start and end (its character offsets in the text; missing if unknown), score; for a
+        batch also example, first.
+        Raises MissingDependencyError if pandas is not installed, ShapeError for nested batches.
+
+        >>> scores = np.asarray([[[0.75, 0.25]]])
+        >>> attribution = Attribution(scores, ("a", "b"), "rollout", (2,), (0,))
+        >>> attribution.to_pandas()[["layer", "position", "index", "token", "score"]]
+           layer  position  index token  score
+        0      2         0      0     a   0.75
+        1      2         0      1     b   0.25
+        """
+        pandas = import_optional("pandas", "Attribution.to_pandas")
+        scores = self.to_numpy()
+        if scores.ndim > 4:
+            raise ShapeError(
+                f"scores has shape {shape_text(scores)}, a nested batch",
+                expected="[layers, positions, tokens], or one leading axis",
+                fix="Select one example with attribution.example(i).",
+            )
+        axes = {"layer": self.layers, "position": self.positions, "index": self.columns}
+        if scores.ndim == 4:
+            axes = {"example": tuple(range(scores.shape[0])), **axes}
+        grid = np.meshgrid(*axes.values(), indexing="ij")
+        columns = {name: values.ravel() for name, values in zip(axes, grid, strict=True)}
+        index = columns["index"]
+        offsets = self.offsets or (None,) * len(self.tokens)
+        spans = [span or (None, None) for span in offsets]
+        columns["token"] = np.asarray(self.tokens, dtype=object)[index]
+        for name, values in zip(("start", "end"), zip(*spans, strict=True), strict=True):
+            columns[name] = pandas.array([values[i] for i in index], dtype="Int64")
+        columns["score"] = scores.ravel()
+        return pandas.DataFrame(columns)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write scores, labels and settings to a safetensors file."""
@@ -117,14 +176,15 @@ class Attribution:
             "positions": list(self.positions),
             "columns": list(self.columns),
             "settings": dict(self.settings),
+            "offsets": self.offsets,
         }
         storage.write(path, kind=KIND, arrays={"scores": self.scores}, header=header)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Attribution":
-        """Read what `save` wrote, with scores as a NumPy array.
+        """Load a file written by `save`, with scores as a NumPy array.
 
-        Raises FileError if the file is something else.
+        Raises FileError if the file has another format.
         """
         arrays, header = storage.read(path, kind=KIND)
         try:
@@ -137,37 +197,50 @@ class Attribution:
                 positions=tuple(header["positions"]),
                 columns=tuple(header["columns"]),
                 settings=dict(header["settings"]),
+                offsets=read_offsets(header.get("offsets")),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, InputError) as error:
             raise FileError(
-                f"{path} lacks part of an attribution ({error})",
+                f"{path} is not a complete attribution ({error})",
                 expected="scores, tokens, method, layers, positions, columns and settings",
                 fix="Save it again with Attribution.save.",
             ) from error
 
-    def _axis_of_position(self, position: Position) -> int:
+    def _one_position(self, position: Position | None) -> Position:
+        if position is not None:
+            return position
+        if len(self.positions) == 1:
+            return self.positions[0]
+        raise SelectionError(
+            f"the attribution has {len(self.positions)} positions, and none is selected",
+            expected="position=, an index or the text of a token",
+            fix=f"Use position={self.positions[-1]} or another of {_listed(self.positions)}.",
+        )
+
+    def _position_axis(self, position: Position) -> int:
         index = resolve_position(self.tokens, len(self.tokens), position)
         if index not in self.positions:
             raise SelectionError(
-                f"position {index} was not computed",
-                expected=f"one of {', '.join(map(str, self.positions))}",
-                fix="Compute it, or ask for one of these.",
+                f"position {position!r} is not in the attribution",
+                expected=f"one of {_listed(self.positions)}",
+                fix="Compute it, or select one of these.",
             )
         return self.positions.index(index)
 
-    def _axis_of_layer(self, layer: int) -> int:
-        number = self.layers[layer] if -len(self.layers) <= layer < 0 else layer
-        if number not in self.layers:
+    def _layer_axis(self, layer: int) -> int:
+        if -len(self.layers) <= layer < 0:
+            return layer % len(self.layers)
+        if layer not in self.layers:
             raise SelectionError(
-                f"layer {layer} was not computed",
-                expected=f"one of {', '.join(map(str, self.layers))}",
-                fix="Compute it, or ask for one of these.",
+                f"layer {layer} is not in the attribution",
+                expected=f"one of {_listed(self.layers)}",
+                fix="Compute it, or select one of these.",
             )
-        return self.layers.index(number)
+        return self.layers.index(layer)
 
     def __repr__(self) -> str:
         batch = "".join(f"{size} x " for size in self.scores.shape[:-3])
-        numbers = ", ".join(map(str, self.layers))
+        numbers = _listed(self.layers)
         if len(self.layers) > 3:
             numbers = f"{self.layers[0]} to {self.layers[-1]}"
         layers = f"layer{'s' if len(self.layers) > 1 else ''} {numbers}"
@@ -176,15 +249,22 @@ class Attribution:
         return f"Attribution({batch}{self.method}: {layers}, {positions}, {tokens})"
 
 
-Normalize: TypeAlias = Literal["none", "rows", "receptive_field"]
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
-def scale_rows(attribution: Attribution) -> Attribution:
+def read_offsets(values: Any) -> Offsets | None:
+    """Offsets from the lists that JSON makes of them."""
+    if values is None:
+        return None
+    return tuple(None if span is None else (int(span[0]), int(span[1])) for span in values)
+
+
+def normalize_rows(attribution: Attribution) -> Attribution:
     """Scale the scores of each position to sum to 1; rows of zeros stay zero.
 
-    >>> import numpy as np
     >>> scores = np.asarray([[[1.0, 3.0]]])
-    >>> scale_rows(Attribution(scores, ("a", "b"), "flow", (2,), (0,))).scores
+    >>> normalize_rows(Attribution(scores, ("a", "b"), "flow", (2,), (0,))).scores
     array([[[0.25, 0.75]]])
     """
     return replace(
@@ -197,10 +277,9 @@ def scale_rows(attribution: Attribution) -> Attribution:
 def normalize_by_receptive_field(attribution: Attribution, baseline: Attribution) -> Attribution:
     """Divide scores by those under uniform attention, then scale rows to sum to 1 (paper §5).
 
-    baseline: what the same method gives for `graph.uniform()`; its scores broadcast to the others.
-    A token outside the receptive field scores 0 in both, and stays 0.
+    baseline: the same method on `graph.uniform()`; its scores broadcast.
+    A token outside the receptive field has score 0 in both, and stays 0.
 
-    >>> import numpy as np
     >>> def at(scores): return Attribution(np.asarray([[scores]]), ("a", "b"), "raw", (1,), (1,))
     >>> normalize_by_receptive_field(at([0.75, 0.25]), at([0.5, 0.5])).scores
     array([[[0.75, 0.25]]])
@@ -218,100 +297,72 @@ def normalize_by_receptive_field(attribution: Attribution, baseline: Attribution
 
 
 def normalize_scores(
-    attribution: Attribution, how: Normalize, baseline: Callable[[], Attribution]
+    attribution: Attribution, normalize: Normalize, baseline: Callable[[], Attribution]
 ) -> Attribution:
     """Apply the `normalize` option of a method.
 
     baseline: computes the method for uniform attention; called for "receptive_field" only.
     Raises InputError for an unknown option.
     """
-    check_normalize(how)
-    if how == "rows":
-        return scale_rows(attribution)
-    if how == "receptive_field":
+    check_normalize(normalize)
+    if normalize == "rows":
+        return normalize_rows(attribution)
+    if normalize == "receptive_field":
         return normalize_by_receptive_field(attribution, baseline())
-    return replace(attribution, settings={**attribution.settings, "normalize": how})
+    return replace(attribution, settings={**attribution.settings, "normalize": normalize})
 
 
-def check_normalize(how: str) -> None:
-    """Raise InputError unless `how` is an option of `normalize`; call it before a long run."""
-    if how not in ("none", "rows", "receptive_field"):
-        raise InputError(
-            f"normalize is {how!r}",
-            expected="'none', 'rows' or 'receptive_field'",
-            fix="Choose one of these.",
-        )
+def check_normalize(normalize: str) -> None:
+    """Raise InputError for an invalid `normalize` option; call it before a long computation."""
+    check_choice("normalize", normalize, NORMALIZATIONS)
 
 
-Special: TypeAlias = Literal["show", "hide", "rank_out"]
-
-_LOOKS_SPECIAL = re.compile(
+_SPECIAL_TOKEN = re.compile(
     r"\[(CLS|SEP|PAD|BOS|EOS)\]|</?s>|<(cls|sep|pad|bos|eos)>|<\|[^<>|]{1,40}\|>"
 )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class RankedAttribution(Attribution):
-    """An Attribution that holds special tokens, but leaves them out of `top`.
-
-    settings["unranked"] lists their indices. Saved and loaded again, it is a plain Attribution.
-    """
-
-    def top(self, k: int, *, position: Position, layer: int = -1) -> list[tuple[str, int, float]]:
-        """The k tokens with the highest scores among those that are not special."""
-        unranked = set(self.settings["unranked"])
-        everything = super().top(len(self.columns), position=position, layer=layer)
-        return [found for found in everything if found[1] not in unranked][: max(k, 0)]
-
-
 def looks_special(token: str) -> bool:
-    """Whether a token is written as special ones are: [CLS], <s>, </s>, <|endoftext|>.
+    """Whether a token has the form of a special token: [CLS], <s>, </s>, <|endoftext|>.
 
-    The mask is none of them: it is part of the text.
+    [MASK] is not one: it is part of the text.
 
     >>> [looks_special(token) for token in ("[CLS]", "</s>", "<|end|>", "<b>", "[MASK]", "key")]
     [True, True, True, False, False, False]
     """
-    return _LOOKS_SPECIAL.fullmatch(token) is not None
+    return _SPECIAL_TOKEN.fullmatch(token) is not None
 
 
-def treat_special(attribution: Attribution, how: Special, special: Sequence[bool]) -> Attribution:
+def apply_special(
+    attribution: Attribution, special: Special, is_special: Sequence[bool]
+) -> Attribution:
     """Apply the `special` option.
 
-    special: whether each token is special.
-    how: "show" leaves scores as they are. "hide" drops the columns of special tokens; the others
-    are not rescaled, so that rows then sum to what ordinary tokens hold. "rank_out" keeps all
-    scores, and leaves special tokens out of `top`.
-    Raises InputError for an unknown option, or if hiding would leave nothing.
+    special: "show" changes nothing. "hide" removes the columns of special tokens without rescaling
+    the others, so rows sum to the share of ordinary tokens. "rank_out" keeps all scores, and
+    excludes special tokens from `top`.
+    is_special: whether each token is special.
+    Raises InputError for an invalid option, or if no token would be left.
 
-    >>> import numpy as np
     >>> scores = np.asarray([[[0.75, 0.25]]])
     >>> attribution = Attribution(scores, ("[CLS]", "key"), "rollout", (1,), (0,))
-    >>> treat_special(attribution, "hide", [True, False]).scores
+    >>> apply_special(attribution, "hide", [True, False]).scores
     array([[[0.25]]])
-    >>> treat_special(attribution, "rank_out", [True, False]).top(1, position=0)
+    >>> apply_special(attribution, "rank_out", [True, False]).top(1)
     [('key', 1, 0.25)]
     """
-    check_special(how)
-    if how == "show":
+    check_special(special)
+    if special == "show":
         return attribution
-    settings = {**attribution.settings, "special": how}
-    if how == "rank_out":
-        unranked = [i for i in attribution.columns if special[i]]
-        return RankedAttribution(
-            scores=attribution.scores,
-            tokens=attribution.tokens,
-            method=attribution.method,
-            layers=attribution.layers,
-            positions=attribution.positions,
-            columns=attribution.columns,
-            settings={**settings, "unranked": unranked},
-        )
-    kept = [axis for axis, i in enumerate(attribution.columns) if not special[i]]
+    settings = {**attribution.settings, "special": special}
+    if special == "rank_out":
+        unranked = [i for i in attribution.columns if is_special[i]]
+        return replace(attribution, settings={**settings, "unranked": unranked})
+    kept = [axis for axis, i in enumerate(attribution.columns) if not is_special[i]]
     if not kept:
         raise InputError(
-            "every token is special, so that hiding them leaves nothing",
-            expected="some text",
+            "all tokens are special, and special is 'hide'",
+            expected="at least one ordinary token",
             fix="Use special='show'.",
         )
     xp = array_namespace(attribution.scores)
@@ -324,11 +375,6 @@ def treat_special(attribution: Attribution, how: Special, special: Sequence[bool
     )
 
 
-def check_special(how: str) -> None:
-    """Raise InputError unless `how` is an option of `special`; call it before a long run."""
-    if how not in ("show", "hide", "rank_out"):
-        raise InputError(
-            f"special is {how!r}",
-            expected="'show', 'hide' or 'rank_out'",
-            fix="Choose one of these.",
-        )
+def check_special(special: str) -> None:
+    """Raise InputError for an invalid `special` option; call it before a long computation."""
+    check_choice("special", special, SPECIAL_OPTIONS)

@@ -1,42 +1,47 @@
-"""From a text and a model to an Explanation.
+"""`explain` and `explain_image`: from a text or an image and a model to an Explanation.
 
-torch and transformers are loaded when `explain` is called, and not before.
-
-From a picture and a vision model to an Explanation.
-
-Tokens are named "[CLS]" and "patch 2,3" (row, column), so that positions can be asked for by name.
+torch and transformers are imported when a function is called.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 from array_api_compat import array_namespace
 
-from attnflow.arrays import Array, import_torch
+from attnflow.arrays import Array
 from attnflow.attentions import Attentions
-from attnflow.errors import InputError
-from attnflow.explanation import Explanation, KeepHeads
+from attnflow.edges.registry import EDGES
+from attnflow.errors import InputError, check_choice
+from attnflow.explanation import Explanation, KeepHeads, Prediction
 from attnflow.graph import AttentionGraph
 from attnflow.layers import Heads, ResidualWeight
-from attnflow.models.inputs import EncodedText, Truncate, collate, encode_text
-from attnflow.models.loading import LoadedModel, load_model
-from attnflow.models.prediction import Prediction, logits_of, predict, resolve_explained
+from attnflow.optional import import_optional
 from attnflow.selection import Position, resolve_position
 from attnflow.words import Words
 
 if TYPE_CHECKING:
-    from attnflow.models.capture.build import KeptHeads
+    from attnflow.models.capture.heads import KeptHeads
+    from attnflow.models.inputs import EncodedText
+    from attnflow.models.loading import LoadedModel
     from attnflow.models.vision import EncodedImage, LoadedImageModel
 
-Edges: TypeAlias = Literal["attention", "effective", "gradient", "value"]
+HEADS_LIMIT = 64_000_000  # bytes that the heads of all inputs may take for keep_heads="auto"
+CLS = "[CLS]"
+MEAN = "[MEAN]"
 
-HEADS_LIMIT = 64_000_000  # bytes that the heads of all texts may take for keep_heads="auto"
+
+class GraphOptions(TypedDict):
+    """How the attention graph is built; see `capture_graphs`."""
+
+    residual_weight: ResidualWeight
+    heads: Heads
+    edges: str
 
 
-class Options(TypedDict, total=False):
+class ExplainOptions(TypedDict, total=False):
     """The options of `explain`, for type checkers."""
 
     tokenizer: Any
@@ -44,24 +49,28 @@ class Options(TypedDict, total=False):
     target: int | str | None
     residual_weight: ResidualWeight
     heads: Heads
-    edges: Edges
-    truncate: Truncate
+    edges: str
+    truncate: Literal["error", "cut"]
     device: Any
     keep_heads: KeepHeads
 
 
 @overload
-def explain(text: str, model: Any = None, **options: Unpack[Options]) -> Explanation: ...
+def explain(text: str, model: Any = None, **options: Unpack[ExplainOptions]) -> Explanation: ...
 
 
 @overload
 def explain(
-    text: list[str] | tuple[str, ...], model: Any = None, **options: Unpack[Options]
+    text: list[str] | tuple[str, ...], model: Any = None, **options: Unpack[ExplainOptions]
 ) -> list[Explanation]: ...
 
 
+@overload
+def explain(text: Any, model: Any = None, **options: Unpack[ExplainOptions]) -> Any: ...
+
+
 def explain(  # noqa: PLR0913 - one argument for each option
-    text: str | list[str] | tuple[str, ...],
+    text: Any,
     model: Any = None,
     *,
     tokenizer: Any = None,
@@ -69,136 +78,128 @@ def explain(  # noqa: PLR0913 - one argument for each option
     target: int | str | None = None,
     residual_weight: ResidualWeight = 0.5,
     heads: Heads = "mean",
-    edges: Edges = "attention",
-    truncate: Truncate = "error",
+    edges: str = "attention",
+    truncate: Literal["error", "cut"] = "error",
     device: Any = None,
     keep_heads: KeepHeads = "auto",
-) -> Explanation | list[Explanation]:
-    """Run a model on a text, and explain its prediction by raw attention, rollout and flow.
+) -> Any:
+    """Run a model on a text, and explain its prediction.
 
-    text: one text, or several, which are run as one batch and give a list.
-    model, tokenizer: as in `attnflow.load_model`; a LoadedModel serves many calls. If not given:
-    the verb-number model that comes with attnflow.
-    position: an index or the text of a token. If not given: the mask for masked language models,
-    the last token for decoders, [CLS] or the first special token for the others.
-    target: the class or token to explain, by number or name; the predicted one if not given. It
-    matters to `prediction.target` and to gradient edges.
-    residual_weight, heads, edges: how the graph is made, as in `capture_graphs`.
-    truncate: "error" for a text longer than the model takes, or "cut", which warns.
-    device: where to move the model and run it; where it is if not given.
-    keep_heads: whether to keep the attention of each head as well, for the viewer; "auto" keeps it
-    where that of all texts takes at most 64 MB as float16. There is none of encoder-decoders.
-    Raises InputError for an empty or too long text, FileError for a model that cannot be loaded.
+    text: a string; token ids as a list, array or tensor; or a dict or BatchEncoding with
+    input_ids. A list of strings or a batch of ids runs as one batch and returns a list.
+    model, tokenizer: as in `attnflow.load_model`; a LoadedModel can be used for many calls. By
+    default the bundled verb-number model.
+    position: the position to explain, an index or the text of a token. By default the mask of a
+    masked language model, the last token of a decoder, and [CLS] or the first special token
+    otherwise.
+    target: the class or token to explain, by index or name; by default the predicted one. It
+    affects `prediction.target` and gradient edges.
+    residual_weight, heads, edges: how the graph is built; see `capture_graphs`.
+    truncate: for inputs longer than the model's limit: "error", or "cut", which warns.
+    device: where to run the model; afterwards it is moved back.
+    keep_heads: whether to keep the attention of each head for the viewer. "auto" keeps it if all
+    inputs together take at most 64 MB as float16. Encoder-decoders have none.
+    Returns an Explanation, or a list of them. The model's mode and device do not change.
+    Raises InputError for an empty or too long text, FileError if the model cannot be loaded.
     """
-    if edges not in ("attention", "effective", "gradient", "value"):
-        raise InputError(
-            f"edges is {edges!r}",
-            expected="'attention', 'effective', 'gradient' or 'value'",
-            fix="Choose one of these.",
-        )
-    if keep_heads not in ("auto", True, False):
-        raise InputError(
-            f"keep_heads is {keep_heads!r}",
-            expected="'auto', True or False",
-            fix="Choose one of these.",
-        )
-    texts = [text] if isinstance(text, str) else list(text)
-    if not texts:
-        raise InputError(
-            "no text was given",
-            expected="at least one",
-            fix="Give a text, or several.",
-        )
+    EDGES[edges]
+    check_choice("keep_heads", keep_heads, ("auto", True, False))
+    from attnflow.models.inputs import check_argument_order, encode_inputs
+    from attnflow.models.loading import load_model, on_device
+
+    check_argument_order(text, model)
     loaded = load_model(model, tokenizer)
-    if device is not None:
-        loaded.model.to(device)
-    encoded = [encode_text(loaded, one, truncate=truncate) for one in texts]
-    weighting = {"residual_weight": residual_weight, "heads": heads, "edges": edges}
-    batches = [[one] for one in encoded] if loaded.takes_one_at_a_time else [encoded]
-    results = []
+    encoded, is_single = encode_inputs(loaded, text, truncate=truncate)
+    batches = [[example] for example in encoded] if not loaded.supports_batches else [encoded]
     limit = HEADS_LIMIT // len(batches) if keep_heads == "auto" else None
-    for batch in batches:
-        results += _explain_batch(
-            loaded, batch, position, target, weighting, _keeper(keep_heads, limit)
-        )
-    return results[0] if isinstance(text, str) else results
+    options: GraphOptions = {"residual_weight": residual_weight, "heads": heads, "edges": edges}
+    explanations = []
+    with on_device(loaded.model, device):
+        for batch in batches:
+            kept_heads = _kept_heads(keep_heads, limit)
+            explanations += _explain_batch(loaded, batch, position, target, options, kept_heads)
+    return explanations[0] if is_single else explanations
 
 
 def _explain_batch(
-    loaded: LoadedModel,
-    encoded: Sequence[EncodedText],
+    loaded: "LoadedModel",
+    encoded: "Sequence[EncodedText]",
     position: Position | None,
     target: int | str | None,
-    weighting: Mapping[str, Any],
+    options: GraphOptions,
     kept_heads: "KeptHeads | None",
 ) -> list[Explanation]:
     from attnflow.models.capture.api import capture_graphs
+    from attnflow.models.inputs import collate
+    from attnflow.models.prediction import logits_of, predict, resolve_explained
 
-    places = [resolve_explained(loaded, one, position) for one in encoded]
+    positions = [resolve_explained(loaded, example, position) for example in encoded]
 
-    def scores(output: Any) -> list[Any]:
-        """The scores [classes] of each text."""
-        triples = zip(output.logits, encoded, places, strict=True)
-        return [logits_of(loaded, logits, one, place) for logits, one, place in triples]
+    def logits(output: Any) -> list[Any]:
+        """The logits [classes] of each example."""
+        return [
+            logits_of(loaded, output.logits[i], example, positions[i])
+            for i, example in enumerate(encoded)
+        ]
 
-    def explained(output: Any) -> Any:
-        """The score of each text's target, [texts], which gradients are taken of."""
-        chosen = [row[predict(loaded, row, target).target.index] for row in scores(output)]
-        return import_torch("gradients").stack(chosen)
+    def target_scores(output: Any) -> Any:
+        """The score of each example's target, [examples], for gradient edges."""
+        scores = [row[predict(loaded, row, target).target.index] for row in logits(output)]
+        return import_optional("torch", "gradient edges").stack(scores)
 
-    if weighting["edges"] == "gradient":
-        _require_prediction(loaded)
-        weighting = {**weighting, "target": explained}
-    tokens = [one.tokens for one in encoded]
     graphs, output = capture_graphs(
         loaded.model,
         collate(loaded, encoded),
-        tokens=tokens,
+        tokens=[example.tokens for example in encoded],
+        target=_gradient_target(options["edges"], loaded, target_scores),
         kept_heads=kept_heads,
-        **weighting,
+        **options,
     )
-    kept = None if kept_heads is None else kept_heads.examples
     predictions: list[Prediction | None] = [None] * len(encoded)
     if loaded.task != "encoder":
-        predictions = [predict(loaded, row, target) for row in scores(output)]
+        predictions = [predict(loaded, row, target) for row in logits(output)]
+    heads = None if kept_heads is None else kept_heads.examples
     return [
         Explanation(
-            text=one.text,
-            tokens=one.tokens,
-            special=one.special,
-            words=one.words,
-            position=places[i],
+            text=example.text,
+            tokens=example.tokens,
+            special=example.special,
+            words=example.words,
+            position=positions[i],
             prediction=predictions[i],
             graph=graphs[i],
-            heads=None if kept is None else kept[i],
-            model=_shown_name(loaded.name),
+            heads=None if heads is None else heads[i],
+            model=_display_name(loaded.name),
+            offsets=example.offsets,
         )
-        for i, one in enumerate(encoded)
+        for i, example in enumerate(encoded)
     ]
 
 
-def _keeper(keep_heads: KeepHeads, limit: int | None) -> "KeptHeads | None":
-    from attnflow.models.capture.build import KeptHeads
+def _kept_heads(keep_heads: KeepHeads, limit: int | None) -> "KeptHeads | None":
+    from attnflow.models.capture.heads import KeptHeads
 
     return KeptHeads(limit) if keep_heads else None
 
 
-def _shown_name(name: str) -> str:
-    """A model's name as results show it: of a folder the last part, and not where it lies."""
+def _display_name(name: str) -> str:
+    """The name of a model in results: for a folder its last part, without its location."""
     return Path(name).resolve().name if Path(name).exists() else name
 
 
-def _require_prediction(loaded: LoadedModel) -> None:
+def _gradient_target(
+    edges: str, loaded: "LoadedModel | LoadedImageModel", target_scores: Callable[[Any], Any]
+) -> Callable[[Any], Any] | None:
+    """The target of gradient edges; None for edges that need no gradient."""
+    if not EDGES[edges].needs_gradient:
+        return None
     if loaded.task == "encoder":
         raise InputError(
-            f"{loaded.name} predicts nothing, so that there is no gradient",
-            expected="a classifier or a language model for edges='gradient'",
-            fix="Use edges='attention'.",
+            f"edges is {edges!r}, and {loaded.name} is an encoder that predicts nothing",
+            expected="a classifier or a language model, whose prediction has a gradient",
+            fix="Use edges='attention', or load the model with its head.",
         )
-
-
-CLS = "[CLS]"
-MEAN = "[MEAN]"
+    return target_scores
 
 
 def explain_image(  # noqa: PLR0913 - one argument for each option
@@ -210,42 +211,44 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
     target: int | str | None = None,
     residual_weight: ResidualWeight = 0.5,
     heads: Heads = "mean",
-    edges: Edges = "attention",
+    edges: str = "attention",
     device: Any = None,
     keep_heads: KeepHeads = "auto",
 ) -> Explanation:
-    """Run a vision model on a picture, and explain its prediction by raw attention, rollout, flow.
+    """Run a vision model on an image, and explain its prediction.
 
     image: a Pillow image, the path of a file, or an array [height, width] or [height, width,
-    channels], of bytes or of numbers from 0 to 1.
-    model: a ViT-like model of transformers, a folder, a name on the hub, or a LoadedImageModel.
-    processor: its image processor, if it is not with the model.
-    position: an index, "[CLS]", "patch 2,3", or "[MEAN]", the mean over all patches, which is
-    added to the graph as a position of its own: its attention, and so its rollout, is the mean of
-    the patches'; its flow is that of a position which attends so. If not given: [CLS], or [MEAN]
-    for models without one and for classifiers that pool patches.
+    channels] with integers from 0 to 255 or floats from 0 to 1.
+    model: a ViT-like model of transformers, a folder, a hub name, or a LoadedImageModel.
+    processor: its image processor, if it is not stored with the model.
+    position: an index, "[CLS]", "patch 2,3" (row, column, from 0), or "[MEAN]": the mean over all
+    patches, added to the graph as a position of its own. By default [CLS], or [MEAN] for models
+    without [CLS] and for classifiers that pool patches.
     target, residual_weight, heads, edges, device, keep_heads: as in `explain`.
-    Returns an Explanation whose `image` is the picture as the model saw it.
-    Raises InputError for a model whose tokens are not the patches of the picture, FileError for a
-    picture or model that cannot be read.
+    Returns an Explanation whose `image` is the image as the model sees it.
+    Raises InputError for a model whose tokens are not image patches, FileError for an image or
+    model that cannot be read.
     """
+    EDGES[edges]
+    check_choice("keep_heads", keep_heads, ("auto", True, False))
+    from attnflow.models.loading import on_device
     from attnflow.models.vision import encode_image, load_image_model, open_image
 
-    name, picture = open_image(image)  # before the model, which may take long to load
+    name, picture = open_image(image)  # first, because loading the model may take long
     loaded = load_image_model(model, processor)
-    if device is not None:
-        loaded.model.to(device)
     encoded = encode_image(loaded, picture, name)
-    options = {"residual_weight": residual_weight, "heads": heads, "edges": edges}
-    keeper = _image_keeper(keep_heads)
-    graph, prediction = _run(loaded, encoded, target, {**options, "kept_heads": keeper})
-    first = _count_others(loaded, encoded, len(graph.tokens))
-    tokens = (*_name_others(loaded.config, first), *_name_patches(encoded.rows, encoded.columns))
+    options: GraphOptions = {"residual_weight": residual_weight, "heads": heads, "edges": edges}
+    kept_heads = _kept_heads(keep_heads, HEADS_LIMIT if keep_heads == "auto" else None)
+    with on_device(loaded.model, device):
+        graph, prediction = _run_image(loaded, encoded, target, options, kept_heads)
+    first = _count_prefix(loaded, encoded, len(graph.tokens))
+    tokens = (*_prefix_names(loaded.config, first), *_patch_names(encoded.rows, encoded.columns))
     graph = replace(graph, tokens=tokens)
-    kept = keeper.examples[0].layers if keeper is not None and keeper.examples else ()
-    if position == MEAN or (position is None and _pools(loaded.config, tokens)):
+    layers = kept_heads.examples[0].layers if kept_heads and kept_heads.examples else ()
+    if position == MEAN or (position is None and _pools_patches(loaded.config, tokens)):
         patches = range(first, len(tokens))
-        graph, kept = add_mean(graph, patches), tuple(with_mean(one, patches) for one in kept)
+        graph = add_mean(graph, patches)
+        layers = tuple(with_mean(layer, patches) for layer in layers)
         position = MEAN
     tokens = graph.tokens
     special = tuple(not first <= i < first + encoded.n_patches for i in range(len(tokens)))
@@ -258,92 +261,88 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
         prediction=prediction,
         graph=graph,
         image=encoded.grid(first),
-        heads=Attentions(kept, tokens) if kept else None,
-        model=Path(loaded.name).resolve().name if Path(loaded.name).exists() else loaded.name,
+        heads=Attentions(layers, tokens) if layers else None,
+        model=_display_name(loaded.name),
     )
 
 
-def _image_keeper(keep_heads: KeepHeads) -> "KeptHeads | None":
-    from attnflow.models.capture.build import KeptHeads
-
-    return KeptHeads(HEADS_LIMIT if keep_heads == "auto" else None) if keep_heads else None
-
-
-def _run(
+def _run_image(
     loaded: "LoadedImageModel",
     encoded: "EncodedImage",
     target: int | str | None,
-    options: Mapping[str, Any],
+    options: GraphOptions,
+    kept_heads: "KeptHeads | None",
 ) -> tuple[AttentionGraph, Prediction | None]:
-    """The graph of the picture, and what the model predicts."""
+    """The graph of the image, and the prediction of the model."""
     from attnflow.models.capture.api import capture_graphs
+    from attnflow.models.prediction import predict
 
-    device = next(loaded.model.parameters()).device
-    dtype = next(loaded.model.parameters()).dtype
-    inputs = {name: value.to(device, dtype) for name, value in encoded.inputs.items()}
-    classifies = loaded.task == "classifier"
-    if options["edges"] == "gradient":
-        if not classifies:
-            raise InputError(
-                f"{loaded.name} predicts nothing, so that there is no gradient",
-                expected="a classifier for edges='gradient'",
-                fix="Use edges='attention'.",
-            )
+    weights = next(loaded.model.parameters())
+    inputs = {
+        name: value.to(weights.device, weights.dtype) for name, value in encoded.inputs.items()
+    }
 
-        def explained(output: Any) -> Any:
-            chosen = predict(loaded.predicting, output.logits[0], target).target.index
-            return output.logits[:, chosen]
+    def target_scores(output: Any) -> Any:
+        index = predict(loaded.predicting, output.logits[0], target).target.index
+        return output.logits[:, index]
 
-        options = {**options, "target": explained}
-    graphs, output = capture_graphs(loaded.model, inputs, **options)
+    graphs, output = capture_graphs(
+        loaded.model,
+        inputs,
+        target=_gradient_target(options["edges"], loaded, target_scores),
+        kept_heads=kept_heads,
+        **options,
+    )
     if len(graphs) != 1:
         raise InputError(
-            f"{loaded.name} attends within {len(graphs)} parts of the picture, as Swin does",
+            f"{loaded.name} attends within {len(graphs)} windows of the image, as Swin does",
             expected="attention among all patches",
             fix="Use a model such as ViT, DeiT or DINOv2.",
         )
-    prediction = predict(loaded.predicting, output.logits[0], target) if classifies else None
-    return graphs[0], prediction
+    if loaded.task != "classifier":
+        return graphs[0], None
+    return graphs[0], predict(loaded.predicting, output.logits[0], target)
 
 
-def _count_others(loaded: "LoadedImageModel", encoded: "EncodedImage", n: int) -> int:
+def _count_prefix(loaded: "LoadedImageModel", encoded: "EncodedImage", n: int) -> int:
     """The number of tokens before the patches."""
-    others = n - encoded.n_patches
-    known = 1 + _registers(loaded.config) + 1  # [CLS], registers, a distillation token
-    if not encoded.n_patches or not 0 <= others <= known:
+    prefix = n - encoded.n_patches
+    longest = 1 + _registers(loaded.config) + 1  # [CLS], registers, a distillation token
+    if not encoded.n_patches or not 0 <= prefix <= longest:
         raise InputError(
             f"{loaded.name} has {n} positions for {encoded.rows} x {encoded.columns} patches",
-            expected="one for each patch, after [CLS] and the like",
-            fix="Models that leave out, merge or add patches cannot be explained.",
+            expected="one position for each patch, after [CLS] and the like",
+            fix="Use ViT, DeiT or DINOv2: models that drop, merge or add patches are unsupported.",
         )
-    return others
+    return prefix
 
 
 def _registers(config: Any) -> int:
     return int(getattr(config, "num_register_tokens", 0) or 0)
 
 
-def _name_others(config: Any, n: int) -> tuple[str, ...]:
-    """Names of the n tokens before the patches: [CLS], then a distillation token or registers."""
+def _prefix_names(config: Any, n: int) -> tuple[str, ...]:
+    """The n tokens before the patches: [CLS], then a distillation token or registers."""
     registers = _registers(config)
     names = [CLS] if n > registers else []
     names += [f"[REG {i + 1}]" for i in range(registers)]
     return (*names, "[DIST]")[:n]
 
 
-def _name_patches(rows: int, columns: int) -> tuple[str, ...]:
+def _patch_names(rows: int, columns: int) -> tuple[str, ...]:
     return tuple(f"patch {row},{column}" for row in range(rows) for column in range(columns))
 
 
-def _pools(config: Any, tokens: tuple[str, ...]) -> bool:
-    """Whether the mean over patches is what is predicted from, rather than [CLS]."""
+def _pools_patches(config: Any, tokens: tuple[str, ...]) -> bool:
+    """Whether the model predicts from the mean over patches rather than from [CLS]."""
     return CLS not in tokens or bool(getattr(config, "use_mean_pooling", False))
 
 
 def add_mean(graph: AttentionGraph, positions: range) -> AttentionGraph:
-    """The graph with one more position, "[MEAN]", whose rows are the means of these positions'.
+    """Add a position "[MEAN]" whose rows are the means of the rows of other positions.
 
-    Nothing attends to it. Its raw attention and its rollout are then the means of theirs.
+    Nothing attends to it. Its raw attention and its rollout are the means of theirs; its flow is
+    that of a position which attends so.
     """
     n, n_layers = len(graph.tokens), len(graph.residual_weights)
     field = np.ones((n_layers, n + 1, n + 1), dtype=np.bool_)
@@ -360,9 +359,7 @@ def add_mean(graph: AttentionGraph, positions: range) -> AttentionGraph:
 
 
 def with_mean(matrices: Array, positions: range) -> Array:
-    """Matrices [..., n + 1, n + 1] from [..., n, n]: one more row, the mean of those of positions.
-
-    The new column is 0.
+    """Add a row with the mean of some rows, and a column of zeros: [..., n, n] to [..., n+1, n+1].
 
     >>> with_mean(np.asarray([[1.0, 0.0], [0.5, 0.5]]), range(2))
     array([[1.  , 0.  , 0.  ],

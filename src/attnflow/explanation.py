@@ -1,42 +1,102 @@
-"""Explanation: what a model predicts for a text, with raw attention, rollout and flow at hand.
+"""Explanation: what a model predicts for an input, and the attention graph to explain it by.
 
-Made by `attnflow.explainer.explain`. Nothing here runs a model.
-
-ImageGrid: the picture that a vision model saw, and which patch of it each token stands for.
+`attnflow.explain` and `attnflow.explain_image` create explanations. Nothing here runs a model:
+methods are computed from the graph when they are first asked for, and cached.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
+import numpy as np
+
+from attnflow import storage
 from attnflow.arrays import to_numpy
 from attnflow.attentions import Attentions
 from attnflow.attribution import (
     Attribution,
     Normalize,
+    Offsets,
     Special,
+    apply_special,
     check_normalize,
     check_special,
     looks_special,
-    treat_special,
+    read_offsets,
 )
-from attnflow.errors import ShapeError
+from attnflow.errors import FileError, InputError, ShapeError, check_type
 from attnflow.graph import AttentionGraph
 from attnflow.layers import Heads, ResidualWeight
-from attnflow.models.prediction import Prediction
+from attnflow.methods.registry import METHODS
+from attnflow.progress import Progress
 from attnflow.selection import Layers, Position, Positions, resolve_position, resolve_positions
 from attnflow.words import Words, find_words, merge_words
+
+KIND = "explanation"
+
+# Whether to keep the attention of each head; "auto" keeps it if it is not too large.
+KeepHeads: TypeAlias = Literal["auto"] | bool
+
+
+class AttributeOptions(TypedDict, total=False):
+    """The options of `Explanation.attribute`, for type checkers."""
+
+    layers: Layers
+    positions: Positions
+    normalize: Normalize
+    words: bool
+    special: Special
+    threads: int | None
+    progress: Progress | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A class or token that the model can predict, and its probability."""
+
+    label: str
+    index: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model predicts, and which outcome is explained.
+
+    kind: "class", "masked word" or "next token".
+    top: the five most probable outcomes, best first.
+    target: the outcome to explain; the most probable one by default.
+    """
+
+    kind: str
+    top: tuple[Outcome, ...]
+    target: Outcome
+
+    @property
+    def label(self) -> str:
+        """The most probable class, word or token."""
+        return self.top[0].label
+
+    @property
+    def index(self) -> int:
+        """The index of the most probable outcome among the classes or in the vocabulary."""
+        return self.top[0].index
+
+    @property
+    def probability(self) -> float:
+        """The probability of the most probable outcome."""
+        return self.top[0].probability
 
 
 @dataclass(frozen=True)
 class ImageGrid:
-    """A picture cut into patches, row by row.
+    """An image split into patches, row by row.
 
-    png: the picture as it is shown, a whole PNG file. rows, columns: how many patches it has.
-    first: the index of the first patch's token; token first + row * columns + column is that patch.
-    width, height: the size of the picture in pixels.
+    png: the image as displayed, a PNG file. rows, columns: the number of patches in each direction.
+    first: the token index of the first patch; token first + row * columns + column is a patch.
+    width, height: the size of the image in pixels.
     """
 
     png: bytes = field(repr=False)
@@ -47,23 +107,16 @@ class ImageGrid:
     height: int
 
 
-# Whether to keep the attention of each head; "auto" where it is not too much.
-KeepHeads: TypeAlias = Literal["auto"] | bool
-# Called with how much is done, and how much there is in all.
-Progress: TypeAlias = Callable[[int, int], None]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """What a model predicts for a text, and how much each token reaches the position it is made at.
+    """A prediction of a model, and how much each token reaches the position that makes it.
 
-    text, tokens: what was given, and what the model saw. special: whether each token is special.
-    words: the words that the tokens make up.
-    position: the index of the position that is explained.
-    prediction: what the model predicts there; None for a plain encoder.
-    graph: the attention of all layers. image: the picture, if that is what the model saw.
+    text: the input. tokens: the input as the model sees it. special: whether each token is special.
+    words: the tokens grouped into words. offsets: where each token is in the text, if known.
+    position: the index of the explained position.
+    prediction: the prediction at this position; None for a plain encoder.
+    graph: the attention graph. image: the image, for a vision model.
     heads: the attention of each head, if it was kept. model: the name of the model.
-    Attributions are computed when they are asked for, and kept.
     """
 
     text: str
@@ -76,7 +129,62 @@ class Explanation:
     image: ImageGrid | None = None
     heads: Attentions | None = None
     model: str = ""
-    _known: dict[Any, Attribution] = field(default_factory=dict, init=False)
+    offsets: Offsets | None = None
+    _cache: dict[Any, Attribution] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: AttentionGraph,
+        *,
+        position: Position | None = None,
+        text: str = "",
+        special: Sequence[bool] | None = None,
+        heads: Attentions | None = None,
+        model: str = "",
+    ) -> "Explanation":
+        """Create an explanation of a graph, without a model or a prediction.
+
+        position: an index or the text of a token; by default the last token of a causal graph, and
+        the first one otherwise.
+        special: whether each token is special; by default those of a form like [CLS] or `<s>`.
+        heads: the attention of each head, for the viewer.
+        Raises ShapeError for a batch.
+
+        >>> weights = [[[0.5, 0.5], [0.25, 0.75]]]
+        >>> graph = AttentionGraph.from_weights(weights, tokens=["[CLS]", "key"])
+        >>> Explanation.from_graph(graph).rollout().top(1)
+        [('[CLS]', 0, 0.75)]
+        """
+        check_type(graph, AttentionGraph, "Create one: AttentionGraph.from_weights(weights).")
+        if graph.weights.ndim != 3:
+            raise ShapeError(
+                f"the graph is a batch, {graph}",
+                expected="one example",
+                fix="Select one with graph.example(i).",
+            )
+        tokens = graph.tokens
+        if special is None:
+            special = [looks_special(token) for token in tokens]
+        elif len(special) != len(tokens):
+            raise ShapeError(
+                f"special has {len(special)} values for {len(tokens)} tokens",
+                expected=f"{len(tokens)} values",
+                fix="Pass True or False for each token.",
+            )
+        if position is None:
+            position = len(tokens) - 1 if graph.causal else 0
+        return cls(
+            text=text,
+            tokens=tokens,
+            special=tuple(bool(value) for value in special),
+            words=find_words(tokens, special=special, text=text),
+            position=resolve_position(tokens, len(tokens), position),
+            prediction=None,
+            graph=graph,
+            heads=heads,
+            model=model,
+        )
 
     @classmethod
     def from_attentions(
@@ -89,12 +197,10 @@ class Explanation:
         heads: Heads = "mean",
         residual_weight: ResidualWeight = 0.5,
     ) -> "Explanation":
-        """An explanation of attention that is there already, without a model or a prediction.
+        """Create an explanation of attention weights, without a model or a prediction.
 
-        position: an index or the text of a token; if not given, the last token where no position
-        sees a later one, and otherwise the first.
-        special: whether each token is special; if not given, those that are written like [CLS]
-        or `<s>`. heads, residual_weight: as in AttentionGraph.from_attentions.
+        position, text, special: as in `from_graph`. heads, residual_weight: as in
+        AttentionGraph.from_attentions.
 
         >>> attentions = Attentions([[[0.5, 0.5], [0.25, 0.75]]], tokens=["[CLS]", "key"])
         >>> Explanation.from_attentions(attentions)
@@ -103,102 +209,92 @@ class Explanation:
         graph = AttentionGraph.from_attentions(
             attentions, heads=heads, residual_weight=residual_weight
         )
-        tokens = attentions.tokens
-        if special is None:
-            special = [looks_special(token) for token in tokens]
-        elif len(special) != len(tokens):
-            raise ShapeError(
-                f"special has {len(special)} values for {len(tokens)} tokens",
-                expected="as many",
-                fix="Say of each token whether it is special.",
-            )
-        if position is None:
-            position = len(tokens) - 1 if graph.causal else 0
-        return cls(
-            text=text,
-            tokens=tokens,
-            special=tuple(bool(one) for one in special),
-            words=find_words(tokens, special=special, text=text),
-            position=resolve_position(tokens, len(tokens), position),
-            prediction=None,
-            graph=graph,
-            heads=attentions,
+        return cls.from_graph(
+            graph, position=position, text=text, special=special, heads=attentions
         )
 
-    def raw(
+    def attribute(
         self,
+        method: str,
         *,
         layers: Layers = None,
         positions: Positions = None,
         normalize: Normalize = "none",
         words: bool = False,
         special: Special = "show",
+        threads: int | None = None,
+        progress: Progress | None = None,
     ) -> Attribution:
-        """The attention of the position to the layer below; scores [layers, positions, tokens].
+        """Compute a registered method; scores [layers, positions, tokens].
 
-        layers: numbers from 1, -1 for the last; all if not given.
-        positions: indices or texts of tokens; the explained position if not given. All of them:
-        positions=range(len(explanation.tokens)).
+        method: "raw", "rollout", "flow" or another registered name.
+        layers: numbers from 1, -1 for the last; all by default.
+        positions: indices or texts of tokens; the explained position by default. Use
+        range(len(explanation.tokens)) for all.
         normalize: "none", "rows", or "receptive_field", which is meant for decoders.
-        words: whether to merge the tokens of each word: scores are summed over the tokens attended
-        to and averaged over those attending. Positions are then indices or texts of words.
-        special: "show" special tokens such as [CLS], "hide" them (their columns are dropped after
-        normalizing, and the others not rescaled), or "rank_out" (kept, but left out of `top`).
+        words: merge the tokens of each word. Scores are summed over the tokens attended to, and
+        averaged over the attending tokens. Positions are then indices or texts of words.
+        special: "show" special tokens such as [CLS], "hide" them (without rescaling the others),
+        or "rank_out" (keep them, but exclude them from `top`).
+        threads, progress: for methods that take them, such as flow.
+        Raises SelectionError for an unknown method, layer or position.
         """
-        options = {"layers": layers, "normalize": normalize}
-        return self._attribute("raw", options, positions, words, special)
+        registered = METHODS[method]
+        check_normalize(normalize)
+        check_special(special)
+        selected = self._selected_positions(positions, words)
+        numbers = layers if layers is None or isinstance(layers, int) else tuple(layers)
+        key = (method, numbers, normalize, selected, words)
+        if key not in self._cache:
+            result = registered.attribute(
+                self.graph,
+                layers=numbers,
+                positions=selected,
+                normalize=normalize,
+                threads=threads,
+                progress=progress,
+            )
+            result = replace(result, offsets=self.offsets)
+            self._cache[key] = merge_words(result, self.words) if words else result
+        return apply_special(
+            self._cache[key], special, self.words.special if words else self.special
+        )
 
-    def rollout(
-        self,
-        *,
-        layers: Layers = None,
-        positions: Positions = None,
-        normalize: Normalize = "none",
-        words: bool = False,
-        special: Special = "show",
-    ) -> Attribution:
-        """The rollout of the position to the input. The options are those of `raw`."""
-        options = {"layers": layers, "normalize": normalize}
-        return self._attribute("rollout", options, positions, words, special)
+    def raw(self, **options: Unpack[AttributeOptions]) -> Attribution:
+        """Raw attention of the position to the layer below. Options: see `attribute`."""
+        return self.attribute("raw", **options)
 
-    def flow(
-        self,
-        *,
-        layers: Layers = None,
-        positions: Positions = None,
-        normalize: Normalize = "none",
-        words: bool = False,
-        special: Special = "show",
-        **running: Any,
-    ) -> Attribution:
-        """The maximum flow of the position to each token of the input.
+    def rollout(self, **options: Unpack[AttributeOptions]) -> Attribution:
+        """Attention rollout from the position to the input. Options: see `attribute`."""
+        return self.attribute("rollout", **options)
 
-        The options are those of `raw`; running: `threads` and `progress` of `attnflow.flow`.
-        The flow of a word is the sum of its tokens' flows, each of which had all edges to itself.
+    def flow(self, **options: Unpack[AttributeOptions]) -> Attribution:
+        """Maximum flow from the position to each input token. Options: see `attribute`.
+
+        The flow of a word is the sum of the flows of its tokens, so it can exceed 1.
         """
-        options = {"layers": layers, "normalize": normalize}
-        return self._attribute("flow", options, positions, words, special, running)
+        return self.attribute("flow", **options)
 
     @property
     def computed(self) -> tuple[Attribution, ...]:
-        """The attributions that were asked for so far."""
-        return tuple(self._known.values())
+        """The attributions computed so far."""
+        return tuple(self._cache.values())
 
     def on_host(self) -> "Explanation":
-        """The same with all its arrays in NumPy."""
+        """A copy with all arrays in NumPy."""
         graph, heads = self.graph, self.heads
         if heads is not None:
             heads = Attentions([to_numpy(layer) for layer in heads.layers], heads.tokens)
         weights, attention = to_numpy(graph.weights), to_numpy(graph.attention)
-        moved = replace(
+        copy = replace(
             self, graph=replace(graph, weights=weights, attention=attention), heads=heads
         )
-        for key, known in self._known.items():
-            moved._known[key] = replace(known, scores=to_numpy(known.scores))
-        return moved
+        for key, result in self._cache.items():
+            copy._cache[key] = replace(result, scores=to_numpy(result.scores))
+        return copy
 
     def show(self, *, title: str | None = None) -> Any:
-        """A view of it for notebooks, as in `attnflow.show`."""
+        """Display the viewer in a notebook; see `attnflow.show`."""
         from attnflow.viewer import show
 
         return show(self, title=title)
@@ -211,45 +307,42 @@ class Explanation:
         keep_heads: KeepHeads = "auto",
         progress: Progress | None = None,
     ) -> Path:
-        """Write a page to look at it with any browser, as in `attnflow.to_html`."""
+        """Write the viewer to one HTML file; see `attnflow.to_html`."""
         from attnflow.viewer import to_html
 
         return to_html(path, self, title=title, keep_heads=keep_heads, progress=progress)
 
-    def _attribute(
-        self,
-        method: str,
-        options: Mapping[str, Any],
-        positions: Positions,
-        words: bool,
-        special: Special,
-        running: Mapping[str, Any] | None = None,
-    ) -> Attribution:
-        check_normalize(options["normalize"])
-        check_special(special)
-        chosen = self._positions(positions, words)
-        layers = options["layers"]
-        kept = layers if layers is None or isinstance(layers, int) else tuple(layers)
-        key = (method, kept, options["normalize"], chosen, words)
-        if key not in self._known:
-            result = _METHODS[method](self.graph, positions=chosen, **options, **(running or {}))
-            self._known[key] = merge_words(result, self.words) if words else result
-        return treat_special(
-            self._known[key], special, self.words.special if words else self.special
-        )
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the explanation to a safetensors file. Cached attributions are not saved."""
+        arrays, header = _pack(self.on_host())
+        storage.write(path, kind=KIND, arrays=arrays, header=header)
 
-    def _positions(self, positions: Positions, words: bool) -> tuple[int, ...]:
-        """The indices of the tokens to look from: whole words if words are asked for."""
-        n = len(self.tokens)
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "Explanation":
+        """Load a file written by `save`, with NumPy arrays.
+
+        Raises FileError if the file has another format.
+        """
+        arrays, header = storage.read(path, kind=KIND)
+        try:
+            return _unpack(arrays, header)
+        except (KeyError, TypeError, IndexError, InputError) as error:
+            raise FileError(
+                f"{path} is not a complete explanation ({error})",
+                expected="a file written by Explanation.save",
+                fix="Save it again.",
+            ) from error
+
+    def _selected_positions(self, positions: Positions, words: bool) -> tuple[int, ...]:
+        """Token indices of the selected positions; of whole words if `words` is set."""
         if not words:
-            return resolve_positions(
-                self.tokens, n, self.position if positions is None else positions
-            )
+            default = self.position if positions is None else positions
+            return resolve_positions(self.tokens, len(self.tokens), default)
         texts = self.words.texts
         if positions is None:
             positions = self.words.word_of(self.position)
-        chosen = resolve_positions(texts, len(texts), positions)
-        return tuple(token for word in chosen for token in self.words.groups[word])
+        selected = resolve_positions(texts, len(texts), positions)
+        return tuple(token for word in selected for token in self.words.groups[word])
 
     def __repr__(self) -> str:
         prediction = ""
@@ -261,22 +354,73 @@ class Explanation:
         return f"Explanation({len(self.tokens)} tokens, {layers}, {where}{prediction})"
 
 
-def _raw(graph: AttentionGraph, **options: Any) -> Attribution:
-    from attnflow.methods.raw import raw_attention
+def _pack(explanation: Explanation) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays and the JSON header of a file."""
+    graph, image = explanation.graph, explanation.image
+    arrays = {"weights": graph.weights, "attention": graph.attention}
+    optional = {"carried": graph.carried, "receptive_field": graph.receptive_field}
+    arrays |= {name: array for name, array in optional.items() if array is not None}
+    if explanation.heads is not None:
+        arrays |= {f"heads.{i}": layer for i, layer in enumerate(explanation.heads.layers)}
+    if image is not None:
+        arrays["image"] = np.frombuffer(image.png, dtype=np.uint8)
+    header = {
+        "text": explanation.text,
+        "tokens": explanation.tokens,
+        "special": explanation.special,
+        "words": asdict(explanation.words),
+        "position": explanation.position,
+        "prediction": explanation.prediction and asdict(explanation.prediction),
+        "model": explanation.model,
+        "offsets": explanation.offsets,
+        "graph": {
+            "tokens": graph.tokens,
+            "residual_weights": graph.residual_weights,
+            "causal": graph.causal,
+            "widths": graph.widths,
+            "settings": dict(graph.settings),
+        },
+        "image": image and {key: value for key, value in vars(image).items() if key != "png"},
+    }
+    return arrays, header
 
-    return raw_attention(graph, **options)
 
-
-def _rollout(graph: AttentionGraph, **options: Any) -> Attribution:
-    from attnflow.methods.rollout import rollout
-
-    return rollout(graph, **options)
-
-
-def _flow(graph: AttentionGraph, **options: Any) -> Attribution:
-    from attnflow.methods.flow import flow  # loads Numba, which the others can do without
-
-    return flow(graph, **options)
-
-
-_METHODS = {"raw": _raw, "rollout": _rollout, "flow": _flow}
+def _unpack(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> Explanation:
+    labels = header["graph"]
+    graph = AttentionGraph(
+        weights=arrays["weights"],
+        attention=arrays["attention"],
+        tokens=tuple(labels["tokens"]),
+        residual_weights=tuple(labels["residual_weights"]),
+        causal=labels["causal"],
+        widths=tuple(labels["widths"]),
+        carried=arrays.get("carried"),
+        receptive_field=arrays.get("receptive_field"),
+        settings=labels["settings"],
+    )
+    layers = [
+        arrays[f"heads.{i}"] for i in range(sum(name.startswith("heads.") for name in arrays))
+    ]
+    prediction, image, words = header["prediction"], header["image"], header["words"]
+    return Explanation(
+        text=header["text"],
+        tokens=tuple(header["tokens"]),
+        special=tuple(header["special"]),
+        words=Words(
+            tuple(words["texts"]),
+            tuple(tuple(group) for group in words["groups"]),
+            tuple(words["special"]),
+        ),
+        position=header["position"],
+        prediction=prediction
+        and Prediction(
+            prediction["kind"],
+            tuple(Outcome(**outcome) for outcome in prediction["top"]),
+            Outcome(**prediction["target"]),
+        ),
+        graph=graph,
+        image=image and ImageGrid(png=bytes(arrays["image"]), **image),
+        heads=Attentions(layers, graph.tokens) if layers else None,
+        model=header["model"],
+        offsets=read_offsets(header["offsets"]),
+    )

@@ -1,8 +1,7 @@
-"""AttentionGraph: the layered graph that raw attention, rollout and flow work on.
+"""AttentionGraph: the layered graph that every method works on.
 
-Every shape of model is one way to fill it, and nothing after it knows of models.
-
-Receptive fields: which keys a query may attend to, and attention spread evenly over them.
+Each kind of model is one way to fill it: plain stacks, layers of unequal width, encoder-decoders.
+Methods see only this graph and know nothing about models.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,9 +28,9 @@ from attnflow.layers import (
     read_matrices,
     resolve_causal,
     resolve_residual,
-    spread_evenly,
     unequal_layers,
     unequal_residual,
+    uniform_attention,
 )
 from attnflow.selection import pick_example
 
@@ -40,19 +39,19 @@ from attnflow.selection import pick_example
 class AttentionGraph:
     """One matrix per layer, with the residual connection mixed in; rows sum to 1.
 
-    Made by `from_attentions`, `from_weights`, `from_layers` or `encoder_decoder`, which check what
-    they are given; the constructor does not.
+    Use `from_attentions`, `from_weights`, `from_layers` or `encoder_decoder`, which validate their
+    arguments; the constructor does not.
 
     weights: [..., layers, queries, keys], A = (1 - r) W + r I. Leading axes are a batch.
     attention: W, the same shape: heads merged, no residual connection.
     tokens: the text of each position.
     residual_weights: r of each layer.
-    causal: whether no position sees a later one.
+    causal: whether no position attends to a later one.
     widths: the numbers of positions of the input and after each layer; cells beyond them are 0.
-    carried: [layers, positions] or None, positions that a layer passes on unchanged: weight 1, and
-    unlimited capacity in flow.
-    receptive_field: [layers, queries, keys], or None where `causal` says it all.
-    settings: how it was made, for results to record.
+    carried: [layers, positions] or None, positions that a layer passes through unchanged: weight 1,
+    and unlimited capacity in flow.
+    receptive_field: [layers, queries, keys], or None if `causal` defines it.
+    settings: how the graph was built; results record it.
     """
 
     weights: Array
@@ -74,20 +73,20 @@ class AttentionGraph:
         residual_weight: ResidualWeight = 0.5,
         causal: bool | None = None,
     ) -> "AttentionGraph":
-        """Merge the heads of each layer, and mix the residual connection in.
+        """Merge the heads of each layer, and mix in the residual connection.
 
-        heads: "mean", "max" or "min" over heads, the number of one head, or a function from
+        heads: "mean", "max" or "min" over heads, the index of one head, or a function from
         [heads, queries, keys] to [queries, keys]. Rows are rescaled to 1 afterwards.
         residual_weight: a number, or one per layer.
-        causal: whether positions see no later ones; found out from the weights if not given.
-        Raises AttentionError if causal is True and a position sees a later one.
+        causal: whether positions attend to no later ones; detected from the weights by default.
+        Raises AttentionError if causal is True and a position attends to a later one.
 
         >>> graph = AttentionGraph.from_attentions(Attentions([[[0.5, 0.5], [0.0, 1.0]]]))
         >>> graph.weights
         array([[[0.75, 0.25],
                 [0.  , 1.  ]]])
         """
-        check_type(attentions, Attentions, "Make one: Attentions(attentions, tokens=tokens).")
+        check_type(attentions, Attentions, "Create one: Attentions(attentions, tokens=tokens).")
         layers = [
             merge_heads(layer, heads, name_layer(i)) for i, layer in enumerate(attentions.layers)
         ]
@@ -103,9 +102,9 @@ class AttentionGraph:
         residual_weight: ResidualWeight = 0.5,
         causal: bool | None = None,
     ) -> "AttentionGraph":
-        """Take one matrix per layer, [..., layers, queries, keys], with heads already merged.
+        """Build a graph from one matrix per layer, [..., layers, queries, keys], with heads merged.
 
-        Leading axes are a batch of examples with the same tokens. The options are those of
+        Leading axes are a batch of examples with the same tokens. Other options: see
         `from_attentions`.
 
         >>> AttentionGraph.from_weights([[[1.0, 0.0], [0.5, 0.5]]], tokens=["a", "b"])
@@ -132,12 +131,12 @@ class AttentionGraph:
         tokens: Sequence[str] | None = None,
         residual_weight: ResidualWeight = 0.5,
     ) -> "AttentionGraph":
-        """Take layers [queries, keys] of different sizes, from the input upwards.
+        """Build a graph from layers [queries, keys] of different sizes, from the input upwards.
 
-        Each layer has as many keys as the one below has queries. Narrower layers are filled up
-        with zeros. tokens: those of the input, or one for each position of the widest layer.
-        residual_weight: one number for the layers that have as many queries as keys, others having
-        no residual connection; or one number per layer, 0 for those others.
+        Each layer has as many keys as the layer below has queries. Narrower layers are padded with
+        zeros. tokens: the input tokens, or one for each position of the widest layer.
+        residual_weight: one number for all square layers (others have no residual connection), or
+        one number per layer, 0 for layers that are not square.
 
         >>> AttentionGraph.from_layers([[[0.5, 0.5]], [[1.0]]]).widths
         (2, 1, 1)
@@ -160,13 +159,13 @@ class AttentionGraph:
         heads: Heads = "mean",
         residual_weight: ResidualWeight = 0.5,
     ) -> "AttentionGraph":
-        """Join an encoder and a decoder over encoder positions followed by decoder positions.
+        """Build one graph from an encoder and a decoder: encoder positions, then decoder positions.
 
-        encoder, decoder, cross: for each layer or block [heads, queries, keys], in any form that
-        `Attentions` takes. cross: decoder positions attend to encoder positions.
+        encoder, decoder, cross: [heads, queries, keys] for each layer or block, in any form that
+        `Attentions` accepts. cross: attention from decoder positions to encoder positions.
         Each decoder block becomes two layers, self-attention and cross-attention. Positions that
-        take no part in a layer are carried on unchanged.
-        tokens: those of the encoder, then those of the decoder.
+        do not take part in a layer pass through it unchanged.
+        tokens: the encoder tokens, then the decoder tokens.
         residual_weight: a number, or one for each encoder layer and two for each decoder block.
 
         >>> one = [[[1.0]]]
@@ -234,9 +233,9 @@ class AttentionGraph:
         return int(self.weights.shape[-1])
 
     def example(self, index: int | tuple[int, ...]) -> "AttentionGraph":
-        """One example of a batch.
+        """Select one example of a batch.
 
-        Raises ShapeError if there is no batch, SelectionError if there is no such example.
+        Raises ShapeError if there is no batch, SelectionError for an invalid index.
         """
         return replace(
             self,
@@ -245,10 +244,10 @@ class AttentionGraph:
         )
 
     def uniform(self) -> "AttentionGraph":
-        """The graph with attention spread evenly over each position's receptive field.
+        """The same graph with uniform attention over each position's receptive field.
 
-        Residual weights, carried positions and widths stay as they are; a batch becomes one
-        example, since all of it has the same receptive fields.
+        Residual weights, carried positions and widths stay the same. A batch becomes one example,
+        because its examples share their receptive fields.
 
         >>> AttentionGraph.from_weights([[[1.0, 0.0], [0.0, 1.0]]]).uniform().attention
         array([[[1. , 0. ],
@@ -257,20 +256,20 @@ class AttentionGraph:
         n = self.n_tokens
         own = None
         if self.receptive_field is not None:
-            attention = spread_evenly(self.receptive_field, like=self.attention)
-            # Rows that fill up a narrow layer have an empty field, and no residual connection.
+            attention = uniform_attention(self.receptive_field, like=self.attention)
+            # Padding rows of a narrow layer have an empty field and no residual connection.
             own = np.any(self.receptive_field, axis=-1)
             if self.carried is not None:
                 own = own & ~self.carried
         else:
-            everywhere = causal_field(n) if self.causal else np.ones((n, n), dtype=bool)
-            layer = spread_evenly(everywhere, like=self.attention)
+            field = causal_field(n) if self.causal else np.ones((n, n), dtype=bool)
+            layer = uniform_attention(field, like=self.attention)
             attention = array_namespace(layer).broadcast_to(layer, (self.n_layers, n, n))
         weights = mix_residual(attention, self.residual_weights, own)
         return replace(self, weights=weights, attention=attention)
 
     def capacities(self) -> NDArray[np.float64]:
-        """The capacities of flow, [layers, queries, keys] on the host: infinite where carried.
+        """Capacities for flow, [layers, queries, keys] in NumPy; infinite for carried positions.
 
         Raises ShapeError for a batch.
         """
@@ -278,7 +277,7 @@ class AttentionGraph:
             raise ShapeError(
                 f"the graph has shape {shape_text(self.weights)}, a batch",
                 expected="one example, [layers, queries, keys]",
-                fix="Take one with graph.example(i).",
+                fix="Select one with graph.example(i).",
             )
         capacities = to_numpy(self.weights).astype(np.float64)
         if self.carried is not None:
@@ -294,5 +293,5 @@ class AttentionGraph:
 
 
 def _short(residual: tuple[float, ...]) -> float | list[float]:
-    """One number if all layers have the same, to be recorded in results."""
+    """One number if all layers have the same weight, for results to record."""
     return residual[0] if len(set(residual)) == 1 else list(residual)

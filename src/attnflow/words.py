@@ -1,4 +1,4 @@
-"""Words and special tokens: which tokens belong together, and scores merged accordingly."""
+"""Words: group subword tokens into words, and merge their scores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,19 +7,19 @@ from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 
 from attnflow.arrays import Array
-from attnflow.attribution import Attribution
+from attnflow.attribution import Attribution, Offsets
 from attnflow.errors import InputError, SelectionError
 
-STARTS = ("\u0120", "\u2581")  # marks of byte-level BPE and SentencePiece: a word starts here
-CONTINUES = "##"  # WordPiece's mark: the word goes on
+STARTS = ("\u0120", "\u2581")  # byte-level BPE and SentencePiece: start of a word
+CONTINUES = "##"  # WordPiece: continuation of a word
 
 
 @dataclass(frozen=True)
 class Words:
     """The words of a text, each with the indices of its tokens, in order.
 
-    texts: one for each word. groups: the tokens of each word; every token is in one group.
-    special: whether the word is a special token, such as [CLS].
+    texts: the text of each word. groups: the token indices of each word; each token is in one.
+    special: whether each word is a special token such as [CLS].
     """
 
     texts: tuple[str, ...]
@@ -27,7 +27,7 @@ class Words:
     special: tuple[bool, ...]
 
     def word_of(self, token: int) -> int:
-        """The index of the word that a token is in."""
+        """The index of the word that contains a token."""
         return next(i for i, group in enumerate(self.groups) if token in group)
 
 
@@ -41,9 +41,9 @@ def find_words(
 ) -> Words:
     """Group tokens into words.
 
-    special: whether each token is one that the tokenizer added; it is a word of its own.
-    word_ids: the tokenizer's own number of each token's word, where it has them; otherwise its
-    marks say where words start or go on. offsets: where each token is in the text.
+    special: whether each token is special; special tokens are words of their own.
+    word_ids: the word number of each token from the tokenizer, if it provides them; otherwise word
+    boundaries come from the marks in the tokens. offsets: character offsets of each token.
 
     >>> find_words(["[CLS]", "cabinet", "##s"], special=[True, False, False]).texts
     ('[CLS]', 'cabinets')
@@ -74,7 +74,7 @@ def _word_text(
     text: str,
     offsets: Sequence[tuple[int, int]] | None,
 ) -> str:
-    """The word as it is written in the text, or its tokens without their marks."""
+    """The word as written in the text, or its tokens without their marks."""
     if special[group[0]]:
         return tokens[group[0]]
     written = ""
@@ -84,7 +84,7 @@ def _word_text(
 
 
 def plain_token(token: str) -> str:
-    """A token without the mark that says where a word starts or goes on.
+    """Remove the mark for the start or continuation of a word from a token.
 
     >>> plain_token("##s"), plain_token("##")
     ('s', '##')
@@ -96,12 +96,13 @@ def plain_token(token: str) -> str:
 
 
 def merge_words(attribution: Attribution, words: Words) -> Attribution:
-    """Scores of words from those of tokens: summed over attended tokens, averaged over attending.
+    """Merge the scores of tokens into scores of words.
 
-    attribution: scores [..., layers, positions, tokens] for all tokens, and for all positions of
-    each word that has any.
-    Returns scores [..., layers, words attending, words]; rows keep their sums.
-    Raises InputError if tokens are missing, SelectionError if positions of a word are.
+    Scores are summed over the tokens attended to, and averaged over the attending positions.
+    attribution: scores [..., layers, positions, tokens] of all tokens; of each word, all positions
+    or none.
+    Returns scores [..., layers, selected words, words]; row sums do not change.
+    Raises InputError if tokens are missing, SelectionError if a word is selected only in part.
 
     >>> import numpy as np
     >>> scores = np.asarray([[[0.5, 0.3, 0.2]]])
@@ -113,9 +114,9 @@ def merge_words(attribution: Attribution, words: Words) -> Attribution:
     n = sum(len(group) for group in words.groups)
     if attribution.columns != tuple(range(n)) or len(attribution.tokens) != n:
         raise InputError(
-            f"scores for {len(attribution.columns)} of {len(attribution.tokens)} tokens were given",
-            expected=f"all {n} tokens of the words",
-            fix="Merge words before leaving tokens out.",
+            f"the attribution has {len(attribution.columns)} of {len(attribution.tokens)} tokens",
+            expected=f"all {n} tokens",
+            fix="Merge words before removing tokens.",
         )
     word_of = {token: i for i, group in enumerate(words.groups) for token in group}
     axis_of = {position: axis for axis, position in enumerate(attribution.positions)}
@@ -125,7 +126,7 @@ def merge_words(attribution: Attribution, words: Words) -> Attribution:
             raise SelectionError(
                 f"only some positions of the word {words.texts[word]!r} were computed",
                 expected=f"all of {', '.join(map(str, words.groups[word]))}",
-                fix="Compute those too.",
+                fix="Select all positions of the word.",
             )
     xp = array_namespace(attribution.scores)
     attending = [
@@ -141,7 +142,19 @@ def merge_words(attribution: Attribution, words: Words) -> Attribution:
         positions=tuple(chosen),
         columns=(),
         settings={**attribution.settings, "words": True},
+        offsets=_word_offsets(attribution, words),
     )
+
+
+def _word_offsets(attribution: Attribution, words: Words) -> Offsets | None:
+    """From the start of the first token to the end of the last; None for special tokens."""
+    if attribution.offsets is None:
+        return None
+    spans = []
+    for group in words.groups:
+        first, last = attribution.offsets[group[0]], attribution.offsets[group[-1]]
+        spans.append(None if first is None or last is None else (first[0], last[1]))
+    return tuple(spans)
 
 
 def _take(array: Array, indices: Sequence[int], axis: int) -> Array:

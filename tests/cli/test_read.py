@@ -65,19 +65,19 @@ def test_an_attribution_is_no_attention(tmp_path):
     path = tmp_path / "a.safetensors"
     Attribution(np.ones((1, 1, 1)), ("a",), "flow", (1,), (0,)).save(path)
     for tokens in (None, ["a"]):
-        with refusal(FileError, "holds attribution; expected attentions"):
+        with refusal(FileError):
             read_attentions(path, tokens)
 
 
 def test_another_ending_is_refused(tmp_path):
-    with refusal(FileError, "ends in '.pt'; expected .safetensors, .npy or .npz", "Save the w"):
+    with refusal(FileError, "'.pt'"):
         read_attentions(tmp_path / "a.pt")
 
 
 def test_python_objects_are_never_loaded(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.asarray([{"a": 1}]), allow_pickle=True)
-    with refusal(FileError, "cannot be read", "allow_pickle=False", "without Python objects"):
+    with refusal(FileError, "allow_pickle=False"):
         read_attentions(path)
 
 
@@ -86,11 +86,11 @@ def test_broken_files_are_refused(tmp_path, name):
     path = tmp_path / name
     for content in (b"", b"no array"):
         path.write_bytes(content)
-        with refusal(FileError, "cannot be read", "expected arrays of numbers"):
+        with refusal(FileError):
             read_attentions(path)
     (np.save if name == "a.npy" else np.savez)(path, WEIGHTS)
     path.write_bytes(path.read_bytes()[:-100])
-    with refusal(FileError, "cannot be read"):
+    with refusal(FileError):
         read_attentions(path)
 
 
@@ -100,19 +100,19 @@ def test_broken_files_are_refused(tmp_path, name):
 def test_arrays_that_are_no_layers_are_refused(tmp_path, arrays):
     path = tmp_path / "a.safetensors"
     save_file(arrays, path)
-    with refusal(FileError, f"holds {', '.join(sorted(arrays))}", "layer.0, layer.1", "Rename"):
+    with refusal(FileError, f"holds {', '.join(sorted(arrays))}", "layer.0", "layer.1"):
         read_attentions(path)
 
 
 def test_tokens_in_a_file_must_be_text(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, WEIGHTS, tokens=np.arange(4))
-    with refusal(FileError, "has tokens of type int64 and shape [4]", "numpy.array(tokens)"):
+    with refusal(FileError, "int64", "[4]", "numpy.array(tokens)"):
         read_attentions(path)
 
 
 def test_weights_are_checked(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, 2 * WEIGHTS)
-    with refusal(AttentionError, "sums to 2"):
+    with refusal(AttentionError, "2"):
         read_attentions(path)

@@ -1,28 +1,38 @@
-"""The command `explain`: a text and a model in, a prediction and its attributions out."""
+"""The commands `explain` and `explain-image`: a prediction and its attributions."""
 
-import warnings
-from enum import StrEnum
-from importlib import import_module
-from logging import ERROR, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attnflow.cli.options import (
+    ALL,
+    DeviceOption,
+    EdgesOption,
     Format,
     FormatOption,
     HeadsOption,
+    HtmlOption,
     LayerOption,
+    MethodOption,
     NormalizeOption,
+    RegistryCommand,
     ResidualOption,
+    SaveOption,
     Scaling,
+    SpecialOption,
+    SpecialTokens,
+    TargetOption,
     ThreadsOption,
+    TopOption,
+    Truncation,
     clear_errors,
-    echo,
     number_or_text,
     parse_layer,
+    parse_methods,
+    printed_warnings,
     progress_bar,
+    silence_transformers,
     spinner,
 )
 
@@ -30,44 +40,11 @@ if TYPE_CHECKING:
     from attnflow.attribution import Attribution
     from attnflow.explanation import Explanation
 
-BEST = 5  # tokens named under a strip when --top does not say how many
-
-
-class Methods(StrEnum):
-    """How to attribute a position to tokens."""
-
-    RAW = "raw"
-    ROLLOUT = "rollout"
-    FLOW = "flow"
-    ALL = "all"
-
-
-class Edges(StrEnum):
-    """What edges are weighted by."""
-
-    ATTENTION = "attention"
-    EFFECTIVE = "effective"
-    GRADIENT = "gradient"
-    VALUE = "value"
-
-
-class SpecialTokens(StrEnum):
-    """What to do with special tokens."""
-
-    SHOW = "show"
-    HIDE = "hide"
-
-
-class Truncation(StrEnum):
-    """What to do with a text that is too long."""
-
-    ERROR = "error"
-    CUT = "cut"
-
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command()(explain)
+    """Add the commands to the command line."""
+    app.command(cls=RegistryCommand)(explain)
+    app.command("explain-image", cls=RegistryCommand)(explain_image)
 
 
 def explain(  # noqa: PLR0913 - one argument for each option
@@ -76,162 +53,184 @@ def explain(  # noqa: PLR0913 - one argument for each option
     model: Annotated[
         str | None,
         typer.Option(
-            help="A folder with a model in safetensors, a name on the hub, or one of attnflow's "
-            "own: verb-number, which is the default, verb-number-causal, minilm-sst2, minilm-mlm."
+            help="A folder with a model in safetensors, a hub name, or a built-in model: "
+            "verb-number (the default), verb-number-causal, minilm-sst2, minilm-mlm."
         ),
     ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="A folder or name, if the tokenizer is not with the model.")
+        str | None,
+        typer.Option(help="A folder or hub name, if the tokenizer is not stored with the model."),
     ] = None,
-    method: Annotated[
-        Methods,
-        typer.Option(
-            help="raw: the weights of one layer. rollout: the product of the layers. "
-            "flow: the maximum flow through the layers. all: these three."
-        ),
-    ] = Methods.ROLLOUT,
-    layer: LayerOption = "all",
+    method: MethodOption = "rollout",
+    layer: LayerOption = ALL,
     position: Annotated[
         str | None,
         typer.Option(
-            help="Where to look from: an index from 0, a token's text, or 'all'. If not given: the "
-            "mask, the last token of a decoder, or [CLS]."
+            help="The position to explain: an index from 0, the text of a token, or 'all'. "
+            "Default: the mask, the last token of a decoder, or [CLS]."
         ),
     ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(help="A class or token to explain, by number or name; the predicted one."),
-    ] = None,
+    target: TargetOption = None,
     words: Annotated[bool, typer.Option("--words", help="Merge the tokens of each word.")] = False,
-    special: Annotated[
-        SpecialTokens, typer.Option(help="Show or hide special tokens such as [CLS].")
-    ] = SpecialTokens.SHOW,
-    edges: Annotated[
-        Edges,
-        typer.Option(
-            help="attention; effective: the part of it that can matter; gradient: times its "
-            "gradient; value: times the length of what it brings."
-        ),
-    ] = Edges.ATTENTION,
+    special: SpecialOption = SpecialTokens.SHOW,
+    edges: EdgesOption = "attention",
     heads: HeadsOption = "mean",
     residual_weight: ResidualOption = 0.5,
     normalize: NormalizeOption = Scaling.NONE,
     truncate: Annotated[
-        Truncation, typer.Option(help="For a text longer than the model takes.")
+        Truncation, typer.Option(help="What to do with a text longer than the model's limit.")
     ] = Truncation.ERROR,
-    top: Annotated[
-        int | None, typer.Option(min=1, help="Name the K tokens with the highest scores.")
-    ] = None,
+    top: TopOption = None,
     output: FormatOption = Format.TABLE,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the scores to a .safetensors file; with --method all, to one for each "
-            "method, whose name is put before the ending."
-        ),
-    ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(help="Write a page to explore it with any browser, without a network."),
-    ] = None,
+    save: SaveOption = None,
+    html: HtmlOption = None,
     threads: ThreadsOption = None,
-    device: Annotated[
-        str | None, typer.Option(help="Where to run the model, such as cpu or cuda.")
-    ] = None,
+    device: DeviceOption = None,
 ) -> None:
-    """Print what a model predicts for a text, and which tokens reach that prediction.
+    """Show what a model predicts for a text, and which tokens reach that prediction.
 
     Example: attnflow explain "the key to the cabinets" --model ./my-model --method all --words
     """
     with clear_errors():
+        names = parse_methods(method)
         check_page(html)
-        explanation = _compute(
-            text,
-            model,
-            tokenizer=tokenizer,
-            position=None if position in (None, "all") else number_or_text(str(position)),
-            target=None if target is None else number_or_text(target),
-            heads=number_or_text(heads),
-            residual_weight=residual_weight,
-            edges=edges.value,
-            truncate=truncate.value,
-            device=device,
-        )
+        with spinner("Loading the model"), printed_warnings():
+            from attnflow.explainer import explain as explain_text
+
+            silence_transformers()
+            explanation = explain_text(
+                text,
+                model,
+                tokenizer=tokenizer,
+                position=None if position in (None, ALL) else number_or_text(str(position)),
+                target=None if target is None else number_or_text(target),
+                heads=number_or_text(heads),
+                residual_weight=residual_weight,
+                edges=edges,
+                truncate=truncate.value,
+                device=device,
+            )
         options = {
             "layers": parse_layer(layer),
-            "positions": _every(explanation, words) if position == "all" else None,
+            "positions": all_positions(explanation, words) if position == ALL else None,
             "normalize": normalize.value,
             "words": words,
             "special": special.value,
         }
-        results = _attribute(explanation, method, options, threads)
-        _save(results, save)
-        _write_page(explanation, html)
-        _print(explanation, results, output, top)
+        results = attribute(explanation, names, options, threads)
+        save_results(results, save)
+        write_page(explanation, html)
+        print_results(explanation, results, output, top)
 
 
-def _compute(text: str, model: str | None, **options: Any) -> "Explanation":
-    with spinner("loading the model and reading the text"):
-        from attnflow.explainer import explain as explain_text
+def explain_image(  # noqa: PLR0913 - one argument for each option
+    file: Annotated[Path, typer.Argument(help="The image: a PNG or JPEG file, for example.")],
+    *,
+    model: Annotated[
+        str, typer.Option(help="A folder with a vision model in safetensors, or a hub name.")
+    ],
+    processor: Annotated[
+        str | None,
+        typer.Option(help="A folder or hub name, if the image processor is not with the model."),
+    ] = None,
+    method: MethodOption = "rollout",
+    layer: LayerOption = ALL,
+    position: Annotated[
+        str | None,
+        typer.Option(
+            help="The position to explain: '[CLS]', 'patch 2,3', '[MEAN]' over all patches, or an "
+            "index. Default: [CLS], or [MEAN] for models without it."
+        ),
+    ] = None,
+    target: TargetOption = None,
+    special: SpecialOption = SpecialTokens.SHOW,
+    edges: EdgesOption = "attention",
+    heads: HeadsOption = "mean",
+    residual_weight: ResidualOption = 0.5,
+    normalize: NormalizeOption = Scaling.NONE,
+    top: TopOption = None,
+    output: FormatOption = Format.TABLE,
+    save: SaveOption = None,
+    overlay: Annotated[
+        Path | None,
+        typer.Option(help="Draw the scores over the image, for all layers: .png, .svg or .pdf."),
+    ] = None,
+    html: HtmlOption = None,
+    threads: ThreadsOption = None,
+    device: DeviceOption = None,
+) -> None:
+    """Show what a vision model predicts for an image, and which patches reach that prediction.
 
-        quieten()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            explanation = explain_text(text, model, **options)
-    for warning in caught:
-        typer.echo(f"attnflow: {warning.message}", err=True)
-    return explanation
+    Example: attnflow explain-image cat.jpg --model ./my-vit --overlay cat-patches.png
+    """
+    with clear_errors():
+        names = parse_methods(method)
+        check_page(html)
+        with spinner("Loading the model"), printed_warnings():
+            from attnflow.explainer import explain_image as explain_picture
+
+            silence_transformers()
+            explanation = explain_picture(
+                file,
+                model,
+                processor=processor,
+                position=None if position is None else number_or_text(position),
+                target=None if target is None else number_or_text(target),
+                edges=edges,
+                heads=number_or_text(heads),
+                residual_weight=residual_weight,
+                device=device,
+            )
+        options = {
+            "layers": parse_layer(layer),
+            "normalize": normalize.value,
+            "special": special.value,
+        }
+        results = attribute(explanation, names, options, threads)
+        save_results(results, save)
+        _draw_overlay(explanation, names, overlay)
+        write_page(explanation, html)
+        print_results(explanation, results, output, top)
 
 
 def check_page(path: Path | None) -> None:
-    """Refuse a place where no page can be written, before anything is computed."""
+    """Check that a page can be written there, before anything is computed."""
     if path is not None:
         from attnflow.viewer.page import check_target
 
         check_target(path)
 
 
-def quieten() -> None:
-    """Keep transformers from drawing bars, and its hub from telling of each attempt.
-
-    Both would mix with ours; what cannot be loaded we say ourselves.
-    """
-    try:
-        logging = import_module("transformers.utils.logging")
-    except ImportError:
-        return  # the library will say that transformers is missing
-    logging.disable_progress_bar()
-    getLogger("huggingface_hub").setLevel(ERROR)
-
-
-def _every(explanation: "Explanation", words: bool) -> range:
+def all_positions(explanation: "Explanation", words: bool) -> range:
+    """Every position, counted in tokens or in words."""
     return range(len(explanation.words.texts if words else explanation.tokens))
 
 
-def _attribute(
-    explanation: "Explanation", method: Methods, options: dict[str, Any], threads: int | None
+def attribute(
+    explanation: "Explanation", names: list[str], options: dict[str, Any], threads: int | None
 ) -> "list[Attribution]":
-    names = ["raw", "rollout", "flow"] if method is Methods.ALL else [method.value]
+    """Compute methods with a progress bar for each."""
     results = []
     for name in names:
-        if name != "flow":
-            results.append(getattr(explanation, name)(**options))
-            continue
-        with progress_bar("flow") as progress:
-            results.append(explanation.flow(**options, threads=threads, progress=progress))
+        with progress_bar(name) as progress:
+            results.append(
+                explanation.attribute(name, **options, threads=threads, progress=progress)
+            )
     return results
 
 
-def _save(results: "list[Attribution]", path: Path | None) -> None:
+def save_results(results: "list[Attribution]", path: Path | None) -> None:
+    """Write results to safetensors files: one, or one for each method."""
     if path is None:
         return
     for result in results:
-        one = path if len(results) == 1 else path.with_suffix(f".{result.method}{path.suffix}")
-        result.save(one)
-        typer.echo(f"attnflow: wrote {one}", err=True)
+        target = path if len(results) == 1 else path.with_suffix(f".{result.method}{path.suffix}")
+        result.save(target)
+        typer.echo(f"attnflow: wrote {target}", err=True)
 
 
-def _write_page(explanation: "Explanation", path: Path | None) -> None:
+def write_page(explanation: "Explanation", path: Path | None) -> None:
+    """Write the interactive page."""
     if path is None:
         return
     with progress_bar("page") as progress:
@@ -239,24 +238,26 @@ def _write_page(explanation: "Explanation", path: Path | None) -> None:
     typer.echo(f"attnflow: wrote {path}", err=True)
 
 
-def _print(
+def print_results(
     explanation: "Explanation", results: "list[Attribution]", output: Format, top: int | None
 ) -> None:
-    from rich.console import Console
-
-    from attnflow.cli import render as strip
-    from attnflow.cli.render import print_tables
+    """Print results in the format of --format."""
+    from attnflow.cli.options import echo
+    from attnflow.cli.render import print_explanation, to_csv, to_json
 
     if output is Format.JSON:
-        return echo(strip.explanation_to_json(explanation, results, top))
-    if output is Format.CSV:
-        return echo(strip.attributions_to_csv(results, top))
-    console = Console(highlight=False)
-    strip.print_heading(explanation, console)
-    for result in results:
-        if len(result.positions) == 1:
-            strip.print_strip(result, top or BEST, console)
-        else:
-            console.print()
-            print_tables(result, top, console)
-    return None
+        echo(to_json(explanation, results, top))
+    elif output is Format.CSV:
+        echo(to_csv(results, top))
+    else:
+        print_explanation(explanation, results, top)
+
+
+def _draw_overlay(explanation: "Explanation", names: list[str], path: Path | None) -> None:
+    if path is None:
+        return
+    with spinner("Drawing"):
+        from attnflow.figures import draw_overlay, save
+
+        save(draw_overlay(explanation, methods=names), path)
+    typer.echo(f"attnflow: wrote {path}", err=True)

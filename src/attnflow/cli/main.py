@@ -1,7 +1,6 @@
-"""The command line: parse, call the library, print.
+"""The command line: each command parses its options, calls the library and prints.
 
-Each command is a module of its own, which imports heavy modules only when it runs, so that
-`attnflow --help` answers at once.
+Commands import heavy modules only when they run, so that `attnflow --help` is fast.
 """
 
 import sys
@@ -10,19 +9,19 @@ from typing import Annotated
 
 import typer
 
-from attnflow.cli import corpus, data, explain, image, reproduce, serve, trace, train
+from attnflow.cli import corpus, data, explain, reproduce, serve, trace, train
 
 app = typer.Typer(
     name="attnflow",
-    help="Trace how much each input token reaches each position of a Transformer.",
+    help="Explain the predictions of Transformers by raw attention, rollout and flow.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(value: bool) -> None:
+    if value:
         from attnflow import __version__
 
         typer.echo(f"attnflow {__version__}")
@@ -38,15 +37,15 @@ def attnflow(
         ),
     ] = False,
 ) -> None:
-    """Trace how much each input token reaches each position of a Transformer."""
+    """Explain the predictions of Transformers by raw attention, rollout and flow."""
 
 
-for command in (corpus, data, explain, image, reproduce, serve, trace, train):
+for command in (corpus, data, explain, reproduce, serve, trace, train):
     command.register(app)
 
 
 def main() -> None:
-    """Run the command line. What the terminal cannot show is written by its number."""
+    """Run the command line. Characters that the terminal cannot encode are escaped."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

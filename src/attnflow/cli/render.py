@@ -1,6 +1,7 @@
-"""An Attribution as text: a table to look at, or JSON and CSV for other programs.
+"""Explanations and attributions as text: tables for people, JSON and CSV for programs.
 
-An Explanation as text: what was predicted, and per layer a strip of scores over the tokens.
+One position is printed as strips of scores under the tokens, many positions as a table per layer,
+and an image as a map of its patches.
 """
 
 import csv
@@ -19,44 +20,73 @@ from rich.table import Table
 from rich.text import Text
 
 from attnflow.attribution import Attribution
-from attnflow.explanation import Explanation
+from attnflow.explanation import Explanation, ImageGrid
+from attnflow.methods.registry import method_title
 
-MOST_ROWS = 20  # tokens shown when --top does not say how many
-BEST = 4  # tokens shown for each of many positions
-TOKEN_WIDTH = 18
-CELL_WIDTH = 6  # "0.123" and a space
+TOP_TOKENS = 5  # listed for one position without --top
+TOP_PER_POSITION = 4  # listed for each of many positions without --top
+TOKEN_WIDTH = 18  # of a column of tokens in a table, at most
+SCORE_WIDTH = 6  # "0.123" and a space
 INDEX_WIDTH = 6
+CELL_WIDTH = 4  # "0.12" in a strip; one more for negative scores
+LABEL_WIDTH = 8  # "layer 12"
+LONGEST_TOKEN = 14  # in a strip; longer ones are cut
+MAP_CELL_WIDTH = 5  # "0.012" in the map of an image
+SETTINGS = ("edges", "residual_weight", "heads", "normalize", "special")  # in this order
+LEFT_TO_RIGHT = "\u200e"  # the left-to-right mark, which has no width
 
 
-def to_json(attribution: Attribution, top: int | None) -> str:
-    """Everything as one JSON object; with `top`, the best tokens only, in place of all scores."""
-    result = {
+def to_json(
+    explanation: Explanation, attributions: Sequence[Attribution], top: int | None = None
+) -> str:
+    """One JSON object: text, tokens, prediction, position, and the scores of each method.
+
+    top: list the k best tokens of each row instead of all scores.
+    """
+    prediction: dict[str, Any] | None = None
+    if explanation.prediction is not None:
+        prediction = asdict(explanation.prediction)
+    return json.dumps(
+        {
+            "text": explanation.text,
+            "model": explanation.model,
+            "tokens": explanation.tokens,
+            "position": explanation.position,
+            "prediction": prediction,
+            "attributions": [_to_dict(attribution, top) for attribution in attributions],
+        }
+    )
+
+
+def _to_dict(attribution: Attribution, top: int | None) -> dict[str, Any]:
+    scores = {"scores": attribution.to_numpy().tolist()}
+    return {
         "method": attribution.method,
         "settings": dict(attribution.settings),
-        "tokens": list(attribution.tokens),
-        "layers": list(attribution.layers),
-        "positions": list(attribution.positions),
+        "tokens": attribution.tokens,
+        "layers": attribution.layers,
+        "positions": attribution.positions,
+        "columns": attribution.columns,
+        **(scores if top is None else {"top": list(_records(attribution, top))}),
     }
-    if top is None:
-        return json.dumps({**result, "scores": attribution.to_numpy().tolist()})
-    return json.dumps({**result, "top": list(_records(attribution, top))})
 
 
-def to_csv(attribution: Attribution, top: int | None) -> str:
-    """One line for each layer, position and token; with `top`, of the best tokens only."""
+def to_csv(attributions: Sequence[Attribution], top: int | None = None) -> str:
+    """One line for each method, layer, position and token; with `top`, the k best tokens only."""
     text = io.StringIO()
-    fields = ["layer", "position", "position_token", "index", "token", "score"]
+    fields = ["method", "layer", "position", "position_token", "index", "token", "score"]
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_records(attribution, top))
+    for attribution in attributions:
+        for record in _records(attribution, top):
+            writer.writerow({"method": attribution.method, **record})
     return text.getvalue().rstrip("\n")
 
 
 def _records(attribution: Attribution, top: int | None) -> Iterator[dict[str, int | float | str]]:
-    scores = attribution.to_numpy()
-    for layer, of_layer in zip(attribution.layers, scores, strict=True):
-        for position, row in zip(attribution.positions, of_layer, strict=True):
-            for i in _best(row, top) if top is not None else range(len(row)):
+    for layer, rows in zip(attribution.layers, attribution.to_numpy(), strict=True):
+        for position, row in zip(attribution.positions, rows, strict=True):
+            for i in _highest(row, top) if top is not None else range(len(row)):
                 index = attribution.columns[i]
                 yield {
                     "layer": layer,
@@ -68,237 +98,102 @@ def _records(attribution: Attribution, top: int | None) -> Iterator[dict[str, in
                 }
 
 
-def _best(row: NDArray[np.floating], k: int) -> list[int]:
+def _highest(row: NDArray[np.floating], k: int) -> list[int]:
     return [int(i) for i in np.argsort(-row, kind="stable")[:k]]
 
 
-def print_tables(attribution: Attribution, top: int | None, console: Console) -> None:
-    """Print what can be read at the width of the console, and say what was left out."""
-    if len(attribution.positions) == 1:
-        _print_position(attribution, top, console)
+def print_explanation(
+    explanation: Explanation,
+    attributions: Sequence[Attribution],
+    top: int | None = None,
+    console: Console | None = None,
+) -> None:
+    """Print the prediction, and the scores of each method at the width of the console."""
+    console = console or Console(highlight=False)
+    print_heading(explanation, console)
+    for attribution in attributions:
+        print_attribution(attribution, top, console, image=explanation.image)
+
+
+def print_attribution(
+    attribution: Attribution,
+    top: int | None,
+    console: Console,
+    *,
+    image: ImageGrid | None = None,
+) -> None:
+    """Print the scores of one method: strips, tables, or the map of an image."""
+    console.print()
+    _print_title(attribution, console)
+    if image is not None:
+        _print_image_map(image, attribution, top or TOP_TOKENS, console)
+    elif len(attribution.positions) == 1:
+        _print_strips(attribution, top or TOP_TOKENS, console)
     else:
-        _print_positions(attribution, top, console)
+        _print_tables(attribution, top or TOP_PER_POSITION, console)
     _print_saturation(attribution, console)
 
 
-def _print_position(attribution: Attribution, top: int | None, console: Console) -> None:
-    """Tokens as rows and layers as columns, shaded by score."""
-    _print_title(attribution, f"position {_name(attribution, attribution.positions[0])}", console)
-    scores = attribution.to_numpy()[:, 0, :]  # [layers, tokens]
-    rows = _choose_rows(scores[-1], top)
-    fitting = max(1, (console.width - _token_width(attribution) - INDEX_WIDTH) // CELL_WIDTH)
-    columns = _spread(len(attribution.layers), fitting)
-    highest = float(scores[np.ix_(columns, rows)].max(initial=0.0)) or 1.0
-    table = _new_table()
-    table.add_column("", justify="right")
-    table.add_column("token", no_wrap=True, max_width=TOKEN_WIDTH)
-    for i in columns:
-        table.add_column(str(attribution.layers[i]), justify="right", no_wrap=True)
-    for token in rows:
-        index = attribution.columns[token]
-        cells = [heat_cell(float(scores[i, token]), highest) for i in columns]
-        table.add_row(str(index), Text(show_token(attribution.tokens[index])), *cells)
-    console.print(table)
-    if len(columns) < len(attribution.layers):
-        console.print(
-            f"{len(columns)} of {len(attribution.layers)} layers shown. "
-            "--layer N shows one, --format csv has all."
-        )
-    if len(rows) < scores.shape[1]:
-        console.print(
-            f"{len(rows)} of {scores.shape[1]} tokens shown, by their score at layer "
-            f"{attribution.layers[-1]}. --top {scores.shape[1]} shows all."
-        )
-
-
-def _print_positions(attribution: Attribution, top: int | None, console: Console) -> None:
-    """For each layer a table with positions as rows, each with its best tokens."""
-    _print_title(attribution, f"{len(attribution.positions)} positions", console)
-    scores = attribution.to_numpy()
-    width = _token_width(attribution)
-    fitting = max(1, (console.width - width - INDEX_WIDTH) // (width + 1 + CELL_WIDTH))
-    shown = min(top or BEST, fitting, scores.shape[-1])
-    for layer, of_layer in zip(attribution.layers, scores, strict=True):
-        highest = float(of_layer.max()) or 1.0
-        table = _new_table(title=f"layer {layer}")
-        table.add_column("", justify="right")
-        table.add_column("position", no_wrap=True, max_width=TOKEN_WIDTH)
-        for _ in range(shown):
-            table.add_column("token", no_wrap=True, max_width=TOKEN_WIDTH)
-            table.add_column("score", justify="right", no_wrap=True)
-        for position, row in zip(attribution.positions, of_layer, strict=True):
-            cells: list[Text] = []
-            for i in _best(row, shown):
-                token = attribution.tokens[attribution.columns[i]]
-                cells += [Text(show_token(token)), heat_cell(float(row[i]), highest)]
-            table.add_row(str(position), Text(show_token(attribution.tokens[position])), *cells)
-        console.print(table)
-    if shown < scores.shape[-1]:
-        console.print(
-            f"The best {shown} of {scores.shape[-1]} tokens shown for each position. "
-            "--format csv has all."
-        )
-
-
-def _new_table(title: str | None = None) -> Table:
-    return Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-
-
-def _print_title(attribution: Attribution, what: str, console: Console) -> None:
-    numbers = attribution.layers
-    layers = f"layer {numbers[0]}" if len(numbers) == 1 else f"layers {numbers[0]} to {numbers[-1]}"
-    title = Text(f"{attribution.method}, {layers}, {what}", style="bold")
-    console.print(title, no_wrap=True, overflow="ellipsis")
-    settings = [
-        f"{name.replace('_', ' ')} {value}"
-        for name, value in attribution.settings.items()
-        if isinstance(value, str | int | float) and value != "none" and name != "to_layer"
-    ]
-    console.print(Text(", ".join(settings), style="dim"))
-
-
-def _print_saturation(attribution: Attribution, console: Console) -> None:
-    """Warn where most flows are as large as can be, so that they rank nothing."""
-    layer = attribution.layers[-1]
-    share = attribution.settings.get("saturated", {}).get(str(layer), 0.0)
-    if share >= 0.5:
-        console.print(
-            f"At layer {layer}, {share:.0%} of the flows are all that can leave the position: "
-            "these tokens tie. Lower layers, or rollout, tell them apart."
-        )
-
-
-def _name(attribution: Attribution, position: int) -> str:
-    token = attribution.tokens[position]
-    return str(position) if token == str(position) else f"{position} {show_token(token)}"
-
-
-def _token_width(attribution: Attribution) -> int:
-    """The width of a column of tokens, and at least that of its heading."""
-    widest = max(cell_len(show_token(token)) for token in attribution.tokens)
-    return min(max(widest, len("position")), TOKEN_WIDTH)
-
-
-def _choose_rows(scores: NDArray[np.floating], top: int | None) -> list[int]:
-    """All tokens in their order if they are few; otherwise the best, highest first."""
-    if top is None and len(scores) <= MOST_ROWS:
-        return list(range(len(scores)))
-    return _best(scores, MOST_ROWS if top is None else top)
-
-
-def _spread(n: int, fitting: int) -> list[int]:
-    """Up to `fitting` of n indices, evenly spread, with the last one among them."""
-    if n <= fitting:
-        return list(range(n))
-    return sorted({n - 1 - (i * n) // fitting for i in range(fitting)})
-
-
-def heat_cell(score: float, highest: float) -> Text:
-    """A score on a background that is darker the higher it is; plain text without colors."""
-    share = min(max(score / highest, 0.0), 1.0)
-    white, blue = (247, 251, 255), (8, 69, 148)
-    red, green, last = (round(w + (b - w) * share) for w, b in zip(white, blue, strict=True))
-    # Where black and white text stand out alike; 16 colors turn the shades below into light grey.
-    # In numbers, because many a terminal's own black is grey.
-    front = "rgb(255,255,255)" if share > 0.7 else "rgb(0,0,0)"
-    return Text(f"{score:.3f}", style=f"{front} on rgb({red},{green},{last})")
-
-
-def show_token(token: str) -> str:
-    r"""A token as it can be printed on one line, whatever characters it has.
-
-    >>> show_token("key"), show_token("")
-    ('key', '""')
-    >>> print(show_token("a\nb\x1b[31m"))
-    a\nb\x1b[31m
-    """
-    if not token:
-        return '""'
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)
-
-
-CELL = 4  # "0.12"; one more where there are negative scores
-WIDEST = 14  # longer tokens are cut
-LABEL = 8  # "layer 12"
-SETTINGS = ("heads", "residual_weight", "edges", "normalize")
-LEFT_TO_RIGHT = "\u200e"  # of no width
-
-
 def print_heading(explanation: Explanation, console: Console) -> None:
-    """Print what the model predicts, and which position is explained."""
+    """Print the model, its prediction, and the explained position."""
+    if explanation.model:
+        console.print(Text(f"model: {explanation.model}", style="dim"))
     prediction = explanation.prediction
-    if prediction is None:
-        console.print("predicts nothing: a plain encoder")
-    else:
+    if prediction is not None:
         best, *others = prediction.top
         text = Text(f"{prediction.kind}: ")
-        text.append(f"{show_token(best.label)} {best.probability:.3f}", style="bold")
+        text.append(f"{printable(best.label)} {best.probability:.3f}", style="bold")
         for other in others:
-            text.append(f", {show_token(other.label)} {other.probability:.3f}", style="dim")
+            text.append(f", {printable(other.label)} {other.probability:.3f}", style="dim")
         if prediction.target.index != best.index:
             target = prediction.target
-            text.append(f"; explaining {show_token(target.label)} {target.probability:.3f}")
+            text.append(f"; explaining {printable(target.label)} {target.probability:.3f}")
         console.print(text)
-    token = show_token(explanation.tokens[explanation.position])
-    console.print(
-        Text(f"position {explanation.position} {token}, {len(explanation.tokens)} tokens")
-    )
+    elif explanation.model:
+        console.print("no prediction: the model is a plain encoder")
+    token = printable(explanation.tokens[explanation.position])
+    count = len(explanation.tokens)
+    console.print(Text(f"explained position: {explanation.position} {token} (of {count} tokens)"))
 
 
-def print_strip(attribution: Attribution, top: int, console: Console) -> None:
-    """Print the tokens, and under them the scores of the one position at each layer.
+def _print_title(attribution: Attribution, console: Console) -> None:
+    numbers = attribution.layers
+    layers = f"layer {numbers[0]}" if len(numbers) == 1 else f"layers {numbers[0]} to {numbers[-1]}"
+    console.print(Text(f"{method_title(attribution.method)}, {layers}", style="bold"))
+    settings = attribution.settings
+    shown = [name for name in SETTINGS if settings.get(name, "none") not in ("none", "show")]
+    text = ", ".join(f"{name.replace('_', ' ')}: {settings[name]}" for name in shown)
+    if text:
+        console.print(Text(text, style="dim"))
 
-    Scores are shaded where there is color. Tokens that do not fit go on in further blocks.
+
+def _print_strips(attribution: Attribution, top: int, console: Console) -> None:
+    """Print the tokens, and under them the scores of one position at each layer.
+
+    Scores are shaded if the console has colors. Tokens that do not fit continue in further blocks.
     """
-    console.print()
-    layers = attribution.layers
-    span = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
-    console.print(Text(f"{attribution.method}, {span}", style="bold"))
-    shown = {k: v for k, v in attribution.settings.items() if k in SETTINGS and v != "none"}
-    text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown.items())
-    console.print(Text(text, style="dim"))
     scores = attribution.to_numpy()[:, 0, :]  # [layers, tokens]
     highest = float(scores.max(initial=0.0)) or 1.0
-    labels = [show_token(attribution.tokens[i]) for i in attribution.columns]
-    widths = [_width(label, CELL + int(scores.min(initial=0.0) < 0)) for label in labels]
-    for block in split_blocks(widths, console.width - LABEL):
-        header = Text(" " * LABEL)
+    labels = [printable(attribution.tokens[i]) for i in attribution.columns]
+    least = CELL_WIDTH + int(scores.min(initial=0.0) < 0)
+    widths = [min(max(cell_len(label), least), LONGEST_TOKEN) for label in labels]
+    for block in split_blocks(widths, console.width - LABEL_WIDTH):
+        header = Text(" " * LABEL_WIDTH)
         for i in block:
             header.append(" " + _fit(labels[i], widths[i]))
         console.print(header, no_wrap=True, overflow="ignore", crop=False)
         for layer, row in zip(attribution.layers, scores, strict=True):
-            line = _line(f"layer {layer}".ljust(LABEL), row, block, widths, highest)
+            line = Text(f"layer {layer}".ljust(LABEL_WIDTH))
+            for i in block:
+                line.append(" ")
+                line.append(f"{row[i]:.2f}".ljust(widths[i]), style=shade(float(row[i]), highest))
             console.print(line, no_wrap=True, overflow="ignore", crop=False)
-    position = attribution.positions[0]
-    best = attribution.top(top, position=position)
-    text = ", ".join(f"{show_token(token)} {score:.3f}" for token, _, score in best)
-    console.print(Text(f"top at layer {attribution.layers[-1]}: {text}"))
-
-
-def _line(
-    label: str,
-    row: NDArray[np.floating],
-    block: Sequence[int],
-    widths: Sequence[int],
-    highest: float,
-) -> Text:
-    line = Text(label)
-    for i in block:
-        shade = heat_cell(float(row[i]), highest).style
-        line.append(" ")
-        line.append(f"{row[i]:.2f}".ljust(widths[i]), style=shade)
-    return line
+    best = ", ".join(f"{printable(token)} {score:.3f}" for token, _, score in attribution.top(top))
+    console.print(Text(f"top tokens at layer {attribution.layers[-1]}: {best}"))
 
 
 def split_blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
-    """Indices of columns, in blocks that fit the room; at least one in each.
+    """Split columns into blocks that fit into the room; each has at least one column.
 
     >>> list(split_blocks([4, 4, 4], 10))
     [[0, 1], [2]]
@@ -315,51 +210,110 @@ def split_blocks(widths: Sequence[int], room: int) -> Iterator[list[int]]:
         yield block
 
 
-def _width(label: str, least: int) -> int:
-    return min(max(cell_len(label), least), WIDEST)
-
-
 def _fit(label: str, width: int) -> str:
-    """A token in its cell, cut if it is too long; one to be read from the right kept to itself."""
-    if cell_len(label) > WIDEST:
-        label = set_cell_size(label, WIDEST - 1) + "\u2026"
+    """Cut or pad a token to a width; right-to-left text is isolated from its neighbors."""
+    if cell_len(label) > LONGEST_TOKEN:
+        label = set_cell_size(label, LONGEST_TOKEN - 1) + "\u2026"
     text = set_cell_size(label, width)
-    backwards = any(bidirectional(c) in ("R", "AL") for c in label)
-    return text + LEFT_TO_RIGHT if backwards else text
+    is_right_to_left = any(bidirectional(c) in ("R", "AL") for c in label)
+    return text + LEFT_TO_RIGHT if is_right_to_left else text
 
 
-def explanation_to_json(
-    explanation: Explanation, attributions: Sequence[Attribution], top: int | None
-) -> str:
-    """One JSON object: text, tokens, prediction, position, and what each method gave."""
-    prediction: dict[str, Any] | None = None
-    if explanation.prediction is not None:
-        prediction = {
-            "kind": explanation.prediction.kind,
-            "target": asdict(explanation.prediction.target),
-            "top": [asdict(outcome) for outcome in explanation.prediction.top],
-        }
-    return json.dumps(
-        {
-            "text": explanation.text,
-            "tokens": list(explanation.tokens),
-            "position": explanation.position,
-            "prediction": prediction,
-            "attributions": [
-                {**json.loads(to_json(one, top)), "columns": list(one.columns)}
-                for one in attributions
-            ],
-        }
-    )
+def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
+    """Print a table for each layer: positions as rows, each with its best tokens."""
+    scores = attribution.to_numpy()
+    width = _token_width(attribution)
+    fitting = max(1, (console.width - width - INDEX_WIDTH) // (width + 1 + SCORE_WIDTH))
+    count = min(top, fitting, scores.shape[-1])
+    for layer, rows in zip(attribution.layers, scores, strict=True):
+        highest = float(rows.max()) or 1.0
+        table = Table(
+            title=f"layer {layer}",
+            title_justify="left",
+            title_style="bold",
+            box=None,
+            padding=(0, 1, 0, 0),
+            pad_edge=False,
+        )
+        table.add_column("", justify="right")
+        table.add_column("position", no_wrap=True, max_width=TOKEN_WIDTH)
+        for _ in range(count):
+            table.add_column("token", no_wrap=True, max_width=TOKEN_WIDTH)
+            table.add_column("score", justify="right", no_wrap=True)
+        for position, row in zip(attribution.positions, rows, strict=True):
+            cells: list[Text] = []
+            for i in _highest(row, count):
+                token = attribution.tokens[attribution.columns[i]]
+                score = float(row[i])
+                cells += [Text(printable(token)), Text(f"{score:.3f}", shade(score, highest))]
+            table.add_row(str(position), Text(printable(attribution.tokens[position])), *cells)
+        console.print(table)
+    if count < scores.shape[-1]:
+        console.print(
+            f"Top {count} of {scores.shape[-1]} tokens for each position. Use --format csv for all."
+        )
 
 
-def attributions_to_csv(attributions: Sequence[Attribution], top: int | None) -> str:
-    """One line for each method, layer, position and token."""
-    text = io.StringIO()
-    fields = ["method", "layer", "position", "position_token", "index", "token", "score"]
-    writer = csv.DictWriter(text, fields, lineterminator="\n")
-    writer.writeheader()
-    for attribution in attributions:
-        for record in csv.DictReader(io.StringIO(to_csv(attribution, top), newline="")):
-            writer.writerow({"method": attribution.method, **record})
-    return text.getvalue().rstrip("\n")
+def _token_width(attribution: Attribution) -> int:
+    """The width of a column of tokens; at least the width of its heading."""
+    widest = max(cell_len(printable(token)) for token in attribution.tokens)
+    return min(max(widest, len("position")), TOKEN_WIDTH)
+
+
+def _print_image_map(
+    image: ImageGrid, attribution: Attribution, top: int, console: Console
+) -> None:
+    """Print the best patches of each layer, and the last layer as a map if it fits the console."""
+    patches = range(image.first, image.first + image.rows * image.columns)
+    axes = [axis for axis, index in enumerate(attribution.columns) if index in patches]
+    for layer, row in zip(attribution.layers, attribution.to_numpy()[:, 0, :], strict=True):
+        scores = row[axes]
+        best = ", ".join(
+            f"{attribution.tokens[attribution.columns[axes[i]]]} {scores[i]:.3f}"
+            for i in _highest(scores, top)
+        )
+        console.print(Text(f"layer {layer}, all patches {scores.sum():.3f}, top patches: {best}"))
+    if image.columns * (MAP_CELL_WIDTH + 1) > console.width:
+        return
+    highest = float(scores.max(initial=0.0)) or 1.0
+    for row in scores.reshape(image.rows, image.columns):
+        line = Text()
+        for score in row:
+            line.append(f"{score:.3f}", style=shade(float(score), highest))
+            line.append(" ")
+        console.print(line, no_wrap=True)
+
+
+def _print_saturation(attribution: Attribution, console: Console) -> None:
+    """Warn if most flows are at their upper bound, so that they do not rank tokens."""
+    layer = attribution.layers[-1]
+    share = attribution.settings.get("saturated", {}).get(str(layer), 0.0)
+    if share >= 0.5:
+        console.print(
+            f"At layer {layer}, {share:.0%} of the flows are saturated: these tokens tie for the "
+            "maximum. Use a lower layer or rollout to rank them."
+        )
+
+
+def shade(score: float, highest: float) -> str:
+    """The style of a score: the higher, the darker its background."""
+    share = min(max(score / highest, 0.0), 1.0)
+    white, blue = (247, 251, 255), (8, 69, 148)
+    red, green, last = (round(w + (b - w) * share) for w, b in zip(white, blue, strict=True))
+    # Black and white text have equal contrast at about 0.7. RGB, because the named black of many
+    # terminals is gray.
+    front = "rgb(255,255,255)" if share > 0.7 else "rgb(0,0,0)"
+    return f"{front} on rgb({red},{green},{last})"
+
+
+def printable(token: str) -> str:
+    r"""A token on one line, with escapes for characters that cannot be printed.
+
+    >>> printable("key"), printable("")
+    ('key', '""')
+    >>> print(printable("a\nb\x1b[31m"))
+    a\nb\x1b[31m
+    """
+    if not token:
+        return '""'
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)

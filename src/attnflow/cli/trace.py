@@ -1,54 +1,56 @@
-"""The command `trace`: attention weights from a file in, an attribution out.
+"""The command `trace`: attributions of attention weights that are stored in a file.
 
-Attention weights from files: safetensors, .npy and .npz. Never pickle.
+Reads .safetensors, .npy and .npz files, and never unpickles anything.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from zipfile import BadZipFile
 
-import numpy as np
 import typer
 
-from attnflow import storage
-from attnflow.arrays import Array
-from attnflow.attentions import KIND, Attentions
+from attnflow.cli.explain import (
+    all_positions,
+    attribute,
+    check_page,
+    print_results,
+    save_results,
+    write_page,
+)
 from attnflow.cli.options import (
+    ALL,
     Format,
     FormatOption,
     HeadsOption,
+    HtmlOption,
     LayerOption,
+    MethodOption,
     NormalizeOption,
+    RegistryCommand,
     ResidualOption,
+    SaveOption,
     Scaling,
+    SpecialOption,
+    SpecialTokens,
     ThreadsOption,
+    TopOption,
     clear_errors,
-    echo,
     number_or_text,
     parse_layer,
-    progress_bar,
+    parse_methods,
 )
 from attnflow.errors import FileError, InputError
 
 if TYPE_CHECKING:
-    from attnflow.attribution import Attribution
-    from attnflow.graph import AttentionGraph
-
-
-class Method(StrEnum):
-    """How to attribute a position to tokens."""
-
-    RAW = "raw"
-    ROLLOUT = "rollout"
-    FLOW = "flow"
+    from attnflow.arrays import Array
+    from attnflow.attentions import Attentions
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command()(trace)
+    app.command(cls=RegistryCommand)(trace)
 
 
 def trace(  # noqa: PLR0913 - one argument for each option
@@ -62,25 +64,6 @@ def trace(  # noqa: PLR0913 - one argument for each option
         ),
     ],
     *,
-    method: Annotated[
-        Method,
-        typer.Option(
-            help="raw: the weights of one layer. rollout: the product of the layers. "
-            "flow: the maximum flow through the layers."
-        ),
-    ] = Method.ROLLOUT,
-    layer: LayerOption = "-1",
-    position: Annotated[
-        str, typer.Option(help="Where to look from: an index from 0, a token's text, or 'all'.")
-    ] = "0",
-    heads: HeadsOption = "mean",
-    residual_weight: ResidualOption = 0.5,
-    normalize: NormalizeOption = Scaling.NONE,
-    top: Annotated[
-        int | None, typer.Option(min=1, help="Show only the K tokens with the highest scores.")
-    ] = None,
-    output: FormatOption = Format.TABLE,
-    threads: ThreadsOption = None,
     tokens: Annotated[
         str | None, typer.Option(help="The tokens, separated by commas: 'the,key,is'.")
     ] = None,
@@ -88,80 +71,79 @@ def trace(  # noqa: PLR0913 - one argument for each option
         Path | None,
         typer.Option(help="A text file with one token per line.", exists=True, dir_okay=False),
     ] = None,
+    method: MethodOption = "rollout",
+    layer: LayerOption = ALL,
+    position: Annotated[
+        str | None,
+        typer.Option(
+            help="The position to explain: an index from 0, the text of a token, or 'all'. "
+            "Default: the last token of a causal model, the first one otherwise."
+        ),
+    ] = None,
+    words: Annotated[bool, typer.Option("--words", help="Merge the tokens of each word.")] = False,
+    special: SpecialOption = SpecialTokens.SHOW,
+    heads: HeadsOption = "mean",
+    residual_weight: ResidualOption = 0.5,
+    normalize: NormalizeOption = Scaling.NONE,
+    top: TopOption = None,
+    output: FormatOption = Format.TABLE,
+    save: SaveOption = None,
+    html: HtmlOption = None,
+    threads: ThreadsOption = None,
 ) -> None:
-    """Print how much each input token reaches a position.
+    """Show how much each token reaches a position, from stored attention weights.
 
-    Example: attnflow trace attention.safetensors --method flow --position key --layer all
+    Example: attnflow trace attention.safetensors --method flow --position key --layer 3
     """
     with clear_errors():
-        from attnflow.graph import AttentionGraph
+        names = parse_methods(method)
+        check_page(html)
+        from attnflow.explanation import Explanation
 
         attentions = read_attentions(file, _read_tokens(tokens, tokens_file))
-        graph = AttentionGraph.from_attentions(
-            attentions, heads=number_or_text(heads), residual_weight=residual_weight
+        explanation = Explanation.from_attentions(
+            attentions,
+            position=None if position in (None, ALL) else number_or_text(str(position)),
+            heads=number_or_text(heads),
+            residual_weight=residual_weight,
         )
-        result = _run(graph, method, _selection(layer, position, normalize), threads)
-        _print(result, output, top)
-
-
-def _run(
-    graph: "AttentionGraph", method: Method, options: dict[str, Any], threads: int | None
-) -> "Attribution":
-    if method is Method.RAW:
-        from attnflow.methods.raw import raw_attention
-
-        return raw_attention(graph, **options)
-    if method is Method.ROLLOUT:
-        from attnflow.methods.rollout import rollout
-
-        return rollout(graph, **options)
-    from attnflow.methods.flow import flow
-
-    with progress_bar("flow") as progress:
-        return flow(graph, **options, threads=threads, progress=progress)
-
-
-def _print(result: "Attribution", output: Format, top: int | None) -> None:
-    from rich.console import Console
-
-    from attnflow.cli.render import print_tables, to_csv, to_json
-
-    if output is Format.TABLE:
-        print_tables(result, top, Console(highlight=False))
-    else:
-        echo((to_json if output is Format.JSON else to_csv)(result, top))
-
-
-def _selection(layer: str, position: str, normalize: Scaling) -> dict[str, Any]:
-    return {
-        "layers": parse_layer(layer),
-        "positions": None if position == "all" else number_or_text(position),
-        "normalize": normalize.value,
-    }
+        options = {
+            "layers": parse_layer(layer),
+            "positions": all_positions(explanation, words) if position == ALL else None,
+            "normalize": normalize.value,
+            "words": words,
+            "special": special.value,
+        }
+        results = attribute(explanation, names, options, threads)
+        save_results(results, save)
+        write_page(explanation, html)
+        print_results(explanation, results, output, top)
 
 
 def _read_tokens(tokens: str | None, tokens_file: Path | None) -> list[str] | None:
     if tokens is not None and tokens_file is not None:
         raise InputError(
-            "--tokens and --tokens-file were both given",
+            "--tokens and --tokens-file are both set",
             expected="one of them",
-            fix="Leave one out.",
+            fix="Remove one.",
         )
     if tokens_file is not None:
         return tokens_file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     return None if tokens is None else tokens.split(",")
 
 
-# layer.0 as attnflow writes it, layer0, layer_0, and arr_0 as np.savez names what has no name.
+# layer.0 as attnflow writes it, layer0, layer_0, and arr_0, the default of numpy.savez.
 NUMBERED = re.compile(r"(?:layer[._]?|arr_)(\d+)")
 
 
-def read_attentions(path: Path, tokens: Sequence[str] | None = None) -> Attentions:
-    """Read the attention of one input; `tokens` go before those in the file.
+def read_attentions(path: Path, tokens: Sequence[str] | None = None) -> "Attentions":
+    """Read the attention weights of one input; `tokens` override those in the file.
 
     The file holds one array, or one array per layer named layer.0, layer.1 and so on.
-    Raises FileError for a file of another kind, and the errors of `Attentions`.
+    Raises FileError for an unsupported file, and the errors of `Attentions`.
     """
+    from attnflow.attentions import Attentions
+
     suffix = path.suffix.lower()
     if suffix == ".safetensors":
         return _read_safetensors(path, tokens)
@@ -176,7 +158,10 @@ def read_attentions(path: Path, tokens: Sequence[str] | None = None) -> Attentio
     return Attentions(find_layers(path, arrays), tokens if tokens is not None else in_file)
 
 
-def _read_safetensors(path: Path, tokens: Sequence[str] | None) -> Attentions:
+def _read_safetensors(path: Path, tokens: Sequence[str] | None) -> "Attentions":
+    from attnflow import storage
+    from attnflow.attentions import KIND, Attentions
+
     arrays, header = storage.read_any(path)
     if header is None:
         return Attentions(find_layers(path, arrays), tokens)
@@ -185,7 +170,9 @@ def _read_safetensors(path: Path, tokens: Sequence[str] | None) -> Attentions:
     return Attentions(find_layers(path, arrays), tokens)
 
 
-def _load_numpy(path: Path) -> dict[str, Array]:
+def _load_numpy(path: Path) -> "dict[str, Array]":
+    import numpy as np
+
     try:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
@@ -200,8 +187,8 @@ def _load_numpy(path: Path) -> dict[str, Array]:
         ) from error
 
 
-def _tokens_in(path: Path, arrays: dict[str, Array]) -> list[str] | None:
-    """Take the array named `tokens` out of the others, if there is one."""
+def _tokens_in(path: Path, arrays: "dict[str, Array]") -> list[str] | None:
+    """Remove the array named `tokens` from the others, and return it."""
     tokens = arrays.pop("tokens", None)
     if tokens is None:
         return None
@@ -214,7 +201,7 @@ def _tokens_in(path: Path, arrays: dict[str, Array]) -> list[str] | None:
     return [str(token) for token in tokens]
 
 
-def find_layers(path: Path, arrays: Mapping[str, Array]) -> Array | list[Array]:
+def find_layers(path: Path, arrays: "Mapping[str, Array]") -> "Array | list[Array]":
     """The one array of a file, or its numbered arrays in order.
 
     Raises FileError if there is neither, or if a number is missing.
@@ -231,8 +218,7 @@ def find_layers(path: Path, arrays: Mapping[str, Array]) -> Array | list[Array]:
     if not numbers or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
         raise FileError(
             f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}",
-            expected="one array, or one per layer named layer.0, layer.1 and so on, with none "
-            "missing",
+            expected="one array, or one per layer named layer.0, layer.1 and so on, without gaps",
             fix="Rename the arrays.",
         )
     return [numbered[number] for number in numbers]

@@ -1,4 +1,9 @@
-"""Attention flow: exact maximum flow through the attention graph (paper §3)."""
+"""Attention flow: exact maximum flow through the attention graph (paper §3).
+
+`flow` computes values, `flow_bounds` bounds them, `flow_path` returns one flow edge by edge with
+its minimum cut, and `saturation` tells how many flows are at their upper bound. The solver is in
+`attnflow.maxflow`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,8 @@ from numpy.typing import NDArray
 from attnflow.attribution import Attribution, Normalize, check_normalize, normalize_scores
 from attnflow.errors import InputError, SelectionError, check_type
 from attnflow.graph import AttentionGraph
-from attnflow.maxflow import FlowValues, Progress, max_flow, max_flows
+from attnflow.maxflow import FlowValues, max_flow, max_flows
+from attnflow.progress import Progress
 from attnflow.selection import (
     Layers,
     Position,
@@ -23,7 +29,7 @@ from attnflow.selection import (
     resolve_positions,
 )
 
-SAME = 1e-9  # flows closer than this to a bound are at that bound
+AT_BOUND = 1e-9  # a flow within this distance of its upper bound counts as saturated
 
 
 def flow(
@@ -38,13 +44,14 @@ def flow(
 ) -> Attribution:
     """Attribute positions to input tokens by the maximum flow between them (paper §3).
 
-    layers: numbers from 1, -1 for the last; positions, tokens: indices or texts; all if not given.
-    normalize: "none" for the flows as they are, "rows" to scale each position's row to 1,
-    "receptive_field" to divide by the flow under uniform attention first.
-    threads: all processors if not given. progress: called with pairs done and pairs in all.
-    Returns scores: [layers, positions, tokens], float64 NumPy, each between 0 and 1 and exact to
-    1e-12: every one is proved by a cut of the same size. settings["proofs"] tells how, and
-    settings["saturated"] which share of the flows equals what can leave the position at all.
+    layers: numbers from 1, -1 for the last. positions, tokens: indices or texts. All by default.
+    normalize: "none"; "rows" scales the row of each position to sum to 1; "receptive_field"
+    divides by the flow under uniform attention first.
+    threads: all processors by default. progress: called with pairs done and pairs in total.
+    Returns scores: [layers, positions, tokens], float64 NumPy, between 0 and 1, exact to 1e-12:
+    a cut of equal capacity proves each value. settings["proofs"] counts the kinds of proof, and
+    settings["saturated"] gives, per layer, the share of flows that equal the total capacity out of
+    their position.
     Raises SelectionError for a layer, position or token that does not exist, ShapeError for a
     batch.
 
@@ -52,7 +59,7 @@ def flow(
     >>> flow(graph, layers=2, positions=0).scores
     array([[[0.75, 0.5 ]]])
     """
-    check_type(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
+    check_type(graph, AttentionGraph, "Create one: AttentionGraph.from_attentions(attentions).")
     check_normalize(normalize)
     chosen = _choose(graph, layers, positions, tokens)
     values = chosen.solve(threads=threads, progress=progress)
@@ -69,7 +76,7 @@ def flow(
 
 @dataclass(frozen=True)
 class FlowBounds:
-    """Flows known to lie between two bounds: there is one of `lower`, none beyond `upper`."""
+    """Lower and upper bounds of flows: a flow of size `lower` exists, none exceeds `upper`."""
 
     lower: Attribution
     upper: Attribution
@@ -85,16 +92,16 @@ def flow_bounds(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> FlowBounds:
-    """Bound flows from both sides, faster than `flow` where a difference of `tolerance` is allowed.
+    """Compute lower and upper bounds of flows, faster than `flow`.
 
-    tolerance: how far apart the bounds may be, from 0 (exact) to 1. The other options are those
-    of `flow`.
+    tolerance: the largest difference between the bounds, from 0 (exact) to 1. Other options: see
+    `flow`.
     Raises InputError for a negative tolerance.
     """
     if not tolerance >= 0:
         raise InputError(
             f"tolerance is {tolerance}",
-            expected="a number from 0",
+            expected="a number of 0 or more",
             fix="Use flow() for exact values.",
         )
     chosen = _choose(graph, layers, positions, tokens)
@@ -108,7 +115,10 @@ def flow_bounds(
 
 @dataclass(frozen=True)
 class CutEdge:
-    """An edge of a minimum cut: it is full, and together with the others limits the flow."""
+    """An edge of a minimum cut: it is saturated, and the edges of the cut together limit the flow.
+
+    It leads from `position` at `layer` to the position `below` in the layer below.
+    """
 
     layer: int
     position: int
@@ -118,12 +128,12 @@ class CutEdge:
 
 @dataclass(frozen=True, eq=False)
 class FlowPath:
-    """A maximum flow from one position to one token, edge by edge, and what limits it.
+    """A maximum flow from one position to one token, edge by edge, and a minimum cut.
 
-    value: the flow. edges: [layer, queries, keys], the flow on every edge.
-    cut: the edges of a minimum cut, highest layer first; their capacities add up to the value.
-    source_side: [layer + 1, positions], the part of the graph that the cut leaves connected with
-    the position; row 0 is the input.
+    value: the size of the flow. edges: [layer, queries, keys], the flow on every edge.
+    cut: the edges of a minimum cut, highest layer first; their capacities sum to the value.
+    source_side: [layer + 1, positions], the nodes on the side of the position after the cut; row 0
+    is the input.
     """
 
     value: float
@@ -143,9 +153,9 @@ class FlowPath:
 def flow_path(
     graph: AttentionGraph, *, layer: int = -1, position: Position, token: Position
 ) -> FlowPath:
-    """One maximum flow from a position to a token: the flow on every edge, and a minimum cut.
+    """Compute one maximum flow from a position to a token, and a minimum cut.
 
-    There may be other flows and cuts of the same size.
+    Other maximum flows and minimum cuts may exist.
     Raises SelectionError for a layer, position or token that does not exist.
 
     >>> graph = AttentionGraph.from_weights([[[0.5, 0.5], [0.0, 1.0]]] * 2)
@@ -153,7 +163,7 @@ def flow_path(
     >>> path.value, [(edge.layer, edge.position, edge.below) for edge in path.cut]
     (0.5, [(2, 0, 1), (1, 0, 1)])
     """
-    check_type(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
+    check_type(graph, AttentionGraph, "Create one: AttentionGraph.from_attentions(attentions).")
     number = resolve_layer(graph.n_layers, layer)
     n = graph.n_tokens
     source, sink = (resolve_position(graph.tokens, n, which) for which in (position, token))
@@ -161,12 +171,14 @@ def flow_path(
     pair = max_flow(capacities, layer=number, source=source, sink=sink)
     if np.isinf(pair.value):
         raise SelectionError(
-            f"position {source} is still token {sink} itself at layer {number}: every layer up to "
-            "there carries it on unchanged, so nothing limits the flow. Ask for a higher layer."
+            f"position {source} is still token {sink} at layer {number}: all layers so far pass it "
+            "through unchanged, so the flow is unlimited",
+            expected="a layer at which the position attends to others",
+            fix="Use a higher layer.",
         )
     side = pair.source_side
     below = [side[level] for level in range(number)]
-    below[0] = np.arange(n) != sink  # every other token may stay with the position
+    below[0] = np.arange(n) != sink  # other tokens are on the source side
     cut = [
         CutEdge(level, int(u), int(q), float(capacities[level - 1, u, q]))
         for level in range(number, 0, -1)
@@ -177,29 +189,29 @@ def flow_path(
 
 
 def saturation(graph: AttentionGraph, attribution: Attribution) -> NDArray[np.float64]:
-    """The share of each position's tokens whose flow equals what can leave the position at all.
+    """The share of each position's flows that equal the total capacity out of the position.
 
     attribution: the result of `flow` for this graph, not normalized.
-    Returns [layers, positions]. Tokens at this bound tie for the highest flow, so where the share
-    is large the flow no longer ranks them: deep layers do this.
+    Returns [layers, positions]. Saturated flows tie for the maximum, so flow does not rank their
+    tokens. The share is large in deep layers.
     """
     if attribution.method != "flow" or attribution.settings.get("normalize") != "none":
         raise InputError(
             f"the attribution is {attribution.method} with "
             f"normalize={attribution.settings.get('normalize')!r}",
-            expected="plain flow",
+            expected="flow with normalize='none'",
             fix="Call flow(graph).",
         )
     capacities = np.minimum(graph.capacities(), 1.0)
     leaving = capacities.sum(axis=2)[
         np.asarray(attribution.layers)[:, None] - 1, np.asarray(attribution.positions)[None, :]
     ]
-    full: NDArray[np.bool_] = attribution.to_numpy() >= leaving[:, :, None] - SAME
+    full: NDArray[np.bool_] = attribution.to_numpy() >= leaving[:, :, None] - AT_BOUND
     return np.asarray(full.mean(axis=2))
 
 
 def _share(graph: AttentionGraph, result: Attribution) -> dict[str, float]:
-    """Layer number to the mean share of saturated flows, as JSON can write it."""
+    """The mean share of saturated flows by layer number, as JSON values."""
     plain = replace(result, settings={"normalize": "none"})
     shares = saturation(graph, plain).mean(axis=1)
     return {
@@ -214,7 +226,7 @@ def _used(proofs: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _Choice:
-    """Which pairs of a graph to solve."""
+    """The selected pairs of a graph."""
 
     graph: AttentionGraph
     layers: tuple[int, ...]
@@ -233,7 +245,7 @@ class _Choice:
     def attribution(
         self, scores: NDArray[np.float64], method: str, settings: Mapping[str, Any]
     ) -> Attribution:
-        # A position that was only carried so far is the token itself; rollout gives it 1 as well.
+        # A position that was only carried so far is the token itself; its rollout is 1 too.
         scores = np.where(np.isinf(scores), 1.0, scores)
         return Attribution(
             scores=scores,

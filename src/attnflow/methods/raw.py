@@ -1,4 +1,4 @@
-"""Raw attention: the weights of one layer, as they are."""
+"""Raw attention: the attention weights of one layer."""
 
 from array_api_compat import array_namespace
 from array_api_compat import device as device_of
@@ -16,19 +16,20 @@ def raw_attention(
     positions: Positions = None,
     normalize: Normalize = "none",
 ) -> Attribution:
-    """Give the attention of each position to the layer below, without residual connections.
+    """Return the attention of each position to the layer below, without residual connections.
 
-    layers: numbers from 1, -1 for the last; all if not given.
-    positions: indices or texts of tokens; all if not given.
-    Returns scores: [..., layers, positions, tokens]; each row sums to 1. Above layer 1 the tokens
-    stand for positions of the layer below; rollout and flow trace these back to the input.
+    layers: numbers from 1, -1 for the last; all by default.
+    positions: indices or texts of tokens; all by default.
+    normalize: "none", "rows" or "receptive_field".
+    Returns scores: [..., layers, positions, tokens]; each row sums to 1. Above layer 1 the columns
+    are positions of the layer below, not input tokens; rollout and flow trace them to the input.
     Raises SelectionError for a layer or position that does not exist.
 
     >>> graph = AttentionGraph.from_weights([[[0.5, 0.5], [0.0, 1.0]]])
     >>> raw_attention(graph, positions=0).scores
     array([[[0.5, 0.5]]])
     """
-    check_type(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
+    check_type(graph, AttentionGraph, "Create one: AttentionGraph.from_attentions(attentions).")
     check_normalize(normalize)
     numbers = resolve_layers(graph.n_layers, layers)
     chosen = resolve_positions(graph.tokens, graph.n_tokens, positions)

@@ -1,16 +1,24 @@
-"""The registry of methods: from an AttentionGraph to an Attribution."""
+"""The registry of methods: functions from an AttentionGraph to an Attribution.
+
+One `register_method` call makes a method known to Python, the command line, corpus runs, the
+viewer, figures and the tables in the documentation.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING
 
-from attnflow.attribution import Attribution, Normalize, check_normalize, normalize_scores
-from attnflow.graph import AttentionGraph
-from attnflow.progress import Progress
 from attnflow.registry import Registry, resolve_function
-from attnflow.selection import Layers, Positions
+
+if TYPE_CHECKING:  # the command line lists methods without importing NumPy
+    from attnflow.attribution import Attribution, Normalize
+    from attnflow.graph import AttentionGraph
+    from attnflow.progress import Progress
+    from attnflow.selection import Layers, Positions
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,8 @@ class Method:
         threads, progress: passed on to methods that take them.
         Returns scores [layers, positions, tokens].
         """
+        from attnflow.attribution import check_normalize, normalize_scores
+
         check_normalize(normalize)
         function = resolve_function(self.function)
         selection = {"layers": layers, "positions": positions}
@@ -92,13 +102,12 @@ register_method(
 )
 
 
-def attribute(graph: AttentionGraph, method: str, **options: Any) -> Attribution:
-    """Compute a registered method by its name; the options are those of `Method.attribute`.
+def method_title(name: str) -> str:
+    """The title of a method for figures and tables, also of one that is not registered.
 
-    Raises SelectionError for a method that is not registered.
-
-    >>> graph = AttentionGraph.from_weights([[[0.5, 0.5], [0.0, 1.0]]])
-    >>> attribute(graph, "raw", positions=0).scores
-    array([[[0.5, 0.5]]])
+    >>> method_title("rollout"), method_title("input_gradients")
+    ('Attention rollout', 'Input gradients')
     """
-    return METHODS[method].attribute(graph, **options)
+    if name in METHODS.names:
+        return METHODS[name].title
+    return name.replace("_", " ").capitalize()

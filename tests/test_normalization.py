@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from attnflow import AttentionGraph, Attribution, raw_attention, rollout, scale_rows
+from attnflow import AttentionGraph, Attribution, raw_attention, rollout, normalize_rows
 from attnflow.attribution import normalize_by_receptive_field
 from attnflow.errors import InputError
 from tests.refusal import refusal
@@ -15,7 +15,7 @@ def at_layer_one(scores):
 
 
 def test_rows_are_scaled_and_rows_of_zeros_stay():
-    scaled = scale_rows(at_layer_one([[1.0, 3.0], [0.0, 0.0]]))
+    scaled = normalize_rows(at_layer_one([[1.0, 3.0], [0.0, 0.0]]))
     assert scaled.scores.tolist() == [[[0.25, 0.75], [0.0, 0.0]]]
     assert scaled.settings["normalize"] == "rows"
 
@@ -45,5 +45,5 @@ def test_every_method_takes_the_same_options(method):
         assert result.scores.shape == (2, 3, 2, 5)
         np.testing.assert_allclose(result.scores.sum(-1), 1)
         assert result.settings["normalize"] == option
-    with refusal(InputError, "normalize is 'softmax'", "'none', 'rows' or 'receptive_field'"):
+    with refusal(InputError, "'softmax'", "'none'", "'rows'", "'receptive_field'"):
         method(graph, normalize="softmax")

@@ -94,7 +94,7 @@ def check_format() -> str | None:
 
 def run_tests() -> str | None:
     """Run the unit tests."""
-    result = run_node("--test", "test/*.test.ts")
+    result = run_node("--test", "test/**/*.test.ts")
     return None if result.returncode == 0 else f"The viewer's tests fail:\n{result.stdout}"
 
 

@@ -1,5 +1,5 @@
-// Builds src/widget.ts and all it imports into one minified ES module.
-// `node build.mjs` writes the committed file; `node build.mjs FILE` writes another.
+// Builds src/index.ts and its imports into one minified ES module.
+// `node build.mjs` writes the committed file; `node build.mjs FILE` writes FILE.
 import { build } from "esbuild";
 import { fileURLToPath } from "node:url";
 import { stat } from "node:fs/promises";

@@ -1,5 +1,11 @@
-// A small example and a source that serves it, for tests.
-import type { Example, Header, Source } from "../src/format.ts";
+// A small example, and a source that serves its chunks.
+import {
+  readHeader,
+  type Example,
+  type Header,
+  type Method,
+  type Source,
+} from "../src/data/header.ts";
 
 export function makeExample(change: Partial<Example> = {}): Example {
   return {
@@ -14,21 +20,33 @@ export function makeExample(change: Partial<Example> = {}): Example {
     n_layers: 2,
     n_heads: 0,
     causal: false,
+    edges: null,
     residual_weights: [0.5, 0.5],
+    heads: null,
     carried: [],
     image: null,
+    flow_rows: null,
+    methods: [], // set by makeHeader
     chunks: {},
     ...change,
   };
 }
 
-export const makeHeader = (...examples: Example[]): Header => ({
-  format: 1,
-  title: "test",
-  examples: examples.length ? examples : [makeExample()],
-});
+/** A method whose scores are stored in the data. */
+export const STORED: Method = {
+  name: "joint",
+  title: "Joint flow",
+  summary: "one maximum flow to all tokens.",
+  computed: "data",
+};
 
-/** Numbers of at most 11 significant bits, as float16 bytes. */
+const PAGE: Method[] = readHeader({ format: 1, examples: [makeExample()] }).methods;
+
+/** A checked header of examples; methods: in addition to those of the page. */
+export const makeHeader = (examples: Example[] = [makeExample()], methods: Method[] = []): Header =>
+  readHeader({ format: 1, title: "test", examples, methods: [...PAGE, ...methods] });
+
+/** Encode numbers of at most 11 significant bits as float16. */
 export function encode(values: number[]): ArrayBuffer {
   const out = new Uint16Array(values.length);
   values.forEach((value, i) => {
@@ -42,13 +60,13 @@ export function encode(values: number[]): ArrayBuffer {
 export function makeSource(
   header: Header,
   chunks: Record<string, number[]>,
-): Source & { asked: string[] } {
-  const asked: string[] = [];
+): Source & { requested: string[] } {
+  const requested: string[] = [];
   return {
     header,
-    asked,
+    requested,
     load: (key) => {
-      asked.push(key);
+      requested.push(key);
       return key in chunks
         ? Promise.resolve(encode(chunks[key]))
         : Promise.reject(new Error(`there is no chunk ${key}`));

@@ -1,4 +1,4 @@
-// Numbers that look random and are the same every time (a linear congruential generator).
+// Scores that look random and are the same every time (a linear congruential generator).
 
 export function random(seed: number): () => number {
   let state = (seed * 2654435761 + 12345) >>> 0;

@@ -1,0 +1,196 @@
+// The data that a host passes to the viewer: the JSON header, its validation and defaults, the
+// keys of the binary chunks, and the grouping of tokens into items (tokens or words).
+
+/** An attribution method. computed: by the page from attention, or stored in the data. */
+export interface Method {
+  name: string;
+  title: string;
+  summary: string;
+  computed: "page" | "data";
+}
+
+export interface Outcome {
+  label: string;
+  probability: number;
+}
+
+export interface Prediction {
+  kind: string;
+  target: Outcome;
+  top: Outcome[];
+}
+
+export interface Words {
+  texts: string[];
+  groups: number[][]; // token indices of each word
+  special: boolean[];
+}
+
+/** An image and its grid of patches; `first` is the token index of the first patch. */
+export interface Picture {
+  src: string;
+  rows: number;
+  columns: number;
+  first: number;
+  width: number;
+  height: number;
+}
+
+export interface Example {
+  name: string;
+  text: string;
+  model: string;
+  tokens: string[];
+  special: boolean[];
+  words: Words;
+  position: number; // the explained position
+  prediction: Prediction | null;
+  n_layers: number;
+  n_heads: number; // 0 if heads were not saved
+  causal: boolean;
+  edges: { name: string; title: string } | null;
+  residual_weights: number[]; // one per layer
+  heads: string | null; // how heads are merged
+  carried: [number, number][]; // pairs of layer and position that are copied from below
+  image: Picture | null;
+  flow_rows: number[] | null; // positions in flow and score chunks; null: all
+  methods: Method[]; // those of the header
+  chunks: Record<string, { shape: number[]; dtype: string }>;
+}
+
+export interface Header {
+  format: number;
+  title: string;
+  methods: Method[];
+  examples: Example[];
+}
+
+export interface FlowRequest {
+  example: number;
+  position: number;
+  layer: number;
+}
+
+export interface Source {
+  header: unknown; // checked by `readHeader`
+  load(key: string): Promise<ArrayBuffer>;
+  flow?(request: FlowRequest): Promise<Float32Array>;
+}
+
+/** Data that the viewer cannot show; the message is for the user. */
+export class FormatError extends Error {}
+
+/** The methods that the page can compute, as old data without a list of methods has them. */
+const PAGE_METHODS: Method[] = [
+  ["raw", "Raw attention", "the attention weights of one layer."],
+  ["rollout", "Attention rollout", "the product of the layers, with residual connections."],
+  ["flow", "Attention flow", "the exact maximum flow through the layers."],
+].map(([name, title, summary]) => ({ name, title, summary, computed: "page" }));
+
+export const attentionKey = (example: number, layer: number): string =>
+  `${example}/attention/${layer}`;
+/** The edge weights A of a layer, sent only where A is not (1 - r) W + r I. */
+export const weightsKey = (example: number, layer: number): string => `${example}/weights/${layer}`;
+export const headsKey = (example: number, layer: number): string => `${example}/heads/${layer}`;
+/** The scores of a method: flow, or a method that the page cannot compute. */
+export const scoresKey = (example: number, method: Method, layer: number): string =>
+  method.computed === "page"
+    ? `${example}/${method.name}/${layer}`
+    : `${example}/scores/${method.name}/${layer}`;
+
+/** A header before validation: fields that may be missing. */
+type RawExample = Partial<Example> & Pick<Example, "tokens" | "n_layers">;
+type RawHeader = Partial<Omit<Header, "examples">> & {
+  examples: RawExample[];
+  flow_rows?: number[] | null;
+};
+
+/** Check a header and fill in defaults. Throws FormatError. */
+export function readHeader(value: unknown): Header {
+  const header = value as RawHeader;
+  if (!header || typeof header !== "object" || !Array.isArray(header.examples)) {
+    throw new FormatError("The data has no list of examples.");
+  }
+  if (header.format !== 1) {
+    throw new FormatError(
+      `Unsupported data format ${String(header.format)}; this viewer reads format 1. ` +
+        "Create the file again with the installed version of attnflow.",
+    );
+  }
+  if (header.examples.length === 0) throw new FormatError("The list of examples is empty.");
+  const methods = readMethods(header.methods);
+  const examples = header.examples.map((example, i) =>
+    readExample({ flow_rows: header.flow_rows, ...example, methods }, i),
+  );
+  return { format: 1, title: header.title ?? "", methods, examples };
+}
+
+function readMethods(methods: Partial<Method>[] | undefined): Method[] {
+  if (!Array.isArray(methods) || methods.length === 0) return PAGE_METHODS;
+  return methods.map(({ name = "", title, summary = "", computed }) => {
+    const inPage = computed === "page" && PAGE_METHODS.some((known) => known.name === name);
+    return { name, title: title || name, summary, computed: inPage ? "page" : "data" };
+  });
+}
+
+function readExample(example: RawExample & Pick<Example, "methods">, index: number): Example {
+  const { tokens } = example;
+  const n = Array.isArray(tokens) ? tokens.length : 0;
+  const label = `Example ${index + 1}`;
+  if (n === 0) throw new FormatError(`${label} has no tokens.`);
+  if (!(example.n_layers >= 1)) throw new FormatError(`${label} has no layers.`);
+  const special = example.special ?? tokens.map(() => false);
+  return {
+    ...example,
+    name: example.name || example.model || label,
+    text: example.text ?? "",
+    model: example.model ?? "",
+    special,
+    words: example.words ?? { texts: tokens, groups: tokens.map((_, i) => [i]), special },
+    position: Math.min(Math.max(0, (example.position ?? 0) | 0), n - 1),
+    prediction: example.prediction ?? null,
+    n_heads: example.n_heads ?? 0,
+    causal: example.causal ?? false,
+    edges: example.edges ?? null,
+    residual_weights: example.residual_weights ?? [],
+    heads: example.heads ?? null,
+    carried: example.carried ?? [],
+    image: example.image ?? null,
+    flow_rows: example.flow_rows ?? null,
+    chunks: example.chunks ?? {},
+  };
+}
+
+/** The method of a name, which the state has checked. */
+export const methodOf = (example: Example, name: string): Method =>
+  example.methods.find((method) => method.name === name) ?? example.methods[0];
+
+/** Tokens or words: labels, the tokens of each, and which are special. */
+export interface Items {
+  labels: string[];
+  groups: number[][];
+  special: boolean[];
+  of: Int32Array; // token -> item
+}
+
+export function itemsOf(example: Example, words: boolean): Items {
+  const n = example.tokens.length;
+  const of = new Int32Array(n);
+  if (!words) {
+    for (let i = 0; i < n; i++) of[i] = i;
+    const groups = example.tokens.map((_, i) => [i]);
+    return { labels: example.tokens, groups, special: example.special, of };
+  }
+  const { texts, groups, special } = example.words;
+  groups.forEach((group, word) => group.forEach((token) => (of[token] = word)));
+  return { labels: texts, groups, special, of };
+}
+
+/** Merge rows of tokens into a row of items: sum over keys, mean over queries. */
+export function mergeRows(rows: readonly Float32Array[], items: Items): Float32Array {
+  const out = new Float32Array(items.labels.length);
+  for (const row of rows) {
+    row.forEach((value, token) => (out[items.of[token]] += value / rows.length));
+  }
+  return out;
+}

@@ -1,0 +1,159 @@
+// Requests to the host. Every chunk is loaded once and cached; a failed request becomes an error
+// message. Flow rows that a live host computes are requested one at a time, after a short delay.
+
+import type { Source } from "./header.ts";
+
+const DELAY = 120; // milliseconds that a position stays selected before its flow is requested
+
+export interface FlowQuery {
+  key: string; // of the cached answer
+  layer: number;
+  position: number;
+}
+
+export class Loader {
+  error: string | null = null;
+  private readonly source: Source;
+  private readonly example: number;
+  private readonly changed: () => void;
+  private readonly cache = new Map<string, Float32Array | null>(); // null: requested
+  private readonly awaited = new Set<string>(); // prefetched chunks that are needed by now
+  private readonly wanted = new Map<string, FlowQuery>();
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private requesting = false;
+
+  constructor(source: Source, example: number, changed: () => void) {
+    this.source = source;
+    this.example = example;
+    this.changed = changed;
+  }
+
+  /** Whether the host computes flow on request. */
+  get live(): boolean {
+    return this.source.flow !== undefined;
+  }
+
+  /** Return a chunk of `size` numbers, or null until it is loaded. */
+  chunk(key: string, size: number): Float32Array | null {
+    const cached = this.cache.get(key);
+    if (cached === null) this.awaited.add(key);
+    if (cached !== undefined) return cached;
+    void this.request(key, () => this.load(key, size));
+    return null;
+  }
+
+  /** Load a chunk that may be needed soon, without a redraw. */
+  prefetch(key: string, size: number): void {
+    if (this.cache.has(key)) return;
+    this.cache.set(key, null);
+    const done = (chunk: Float32Array | null): void => {
+      // Forget a failure: the next `chunk` call loads again and reports the error.
+      if (chunk) this.cache.set(key, chunk);
+      else this.cache.delete(key);
+      if (this.awaited.delete(key)) this.changed();
+    };
+    this.load(key, size).then(done, () => done(null));
+  }
+
+  private async load(key: string, size: number): Promise<Float32Array> {
+    const buffer = await this.source.load(key);
+    if (buffer.byteLength !== 2 * size) {
+      throw new Error(`got ${buffer.byteLength} bytes, expected ${2 * size}`);
+    }
+    return decodeFloat16(buffer);
+  }
+
+  /** Return the flow of a position from a live host, [n], or null until it is loaded. */
+  flow(query: FlowQuery, n: number): Float32Array | null {
+    const cached = this.cache.get(query.key);
+    if (cached === undefined) this.wanted.set(query.key, query);
+    return cached?.length === n ? cached : null;
+  }
+
+  /** Call before a redraw; pending flow queries that the redraw does not repeat are dropped. */
+  begin(): void {
+    this.wanted.clear();
+  }
+
+  /** Call after a redraw. */
+  end(n: number): void {
+    clearTimeout(this.timer);
+    if (this.wanted.size) this.timer = setTimeout(() => void this.requestFlows(n), DELAY);
+  }
+
+  /** Forget the error and all failed requests. */
+  retry(): void {
+    this.error = null;
+    for (const [key, chunk] of this.cache) if (!chunk) this.cache.delete(key);
+  }
+
+  stop(): void {
+    clearTimeout(this.timer);
+    this.wanted.clear();
+  }
+
+  private async requestFlows(n: number): Promise<void> {
+    if (this.requesting) return;
+    this.requesting = true;
+    while (!this.error) {
+      const next = this.wanted.values().next();
+      if (next.done) break;
+      const { key, layer, position } = next.value;
+      this.wanted.delete(key);
+      await this.request(key, async () => {
+        const row = await this.source.flow?.({ example: this.example, position, layer });
+        if (row?.length !== n) throw new Error(`got ${row?.length ?? 0} scores, expected ${n}`);
+        return row.map((value) => (value === Infinity ? 1 : value)); // a carried position
+      });
+    }
+    this.requesting = false;
+  }
+
+  private async request(key: string, load: () => Promise<Float32Array>): Promise<void> {
+    if (this.cache.has(key)) return;
+    this.cache.set(key, null);
+    try {
+      this.cache.set(key, await load());
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      this.error = `Could not load ${describeKey(key)}: ${reason.replace(/\.$/, "")}.`;
+    }
+    this.changed();
+  }
+}
+
+/** What a chunk key ("0/heads/3", "0/scores/name/3") or flow query ("flow/3/7") refers to. */
+function describeKey(key: string): string {
+  const parts = key.split("/");
+  if (parts[0] === "flow") return `the flow of position ${parts[2]} at layer ${parts[1]}`;
+  const [layer, name] = parts.reverse();
+  return `the ${name} of layer ${layer}`;
+}
+
+let halfTable: Float32Array | undefined;
+
+/** The value of a float16 given as its 16 bits. */
+export function halfToNumber(bits: number): number {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 0x1f;
+  const fraction = bits & 0x3ff;
+  if (exponent === 0) return sign * fraction * 2 ** -24;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
+}
+
+/** Decode little-endian float16 bytes. A table of all 65,536 values needs one lookup each. */
+export function decodeFloat16(buffer: ArrayBuffer): Float32Array {
+  if (!halfTable) {
+    halfTable = new Float32Array(65536);
+    for (let bits = 0; bits < 65536; bits++) halfTable[bits] = halfToNumber(bits);
+  }
+  const view = new DataView(buffer);
+  const n = buffer.byteLength >> 1;
+  const out = new Float32Array(n);
+  const halves = littleEndian && new Uint16Array(buffer, 0, n);
+  for (let i = 0; i < n; i++) out[i] = halfTable[halves ? halves[i] : view.getUint16(2 * i, true)];
+  return out;
+}
+
+const littleEndian = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;

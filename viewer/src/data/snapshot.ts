@@ -1,0 +1,175 @@
+// A snapshot: what a panel shows for one state, computed once per redraw. Views draw from it and
+// do not read chunks for scores themselves.
+
+import type { Theme } from "../paint/theme.ts";
+import { itemsOf, type Example, type Items } from "./header.ts";
+import type { Scores } from "./scores.ts";
+import { layerOf, type State } from "./state.ts";
+import { runsRightToLeft, visible } from "./text.ts";
+
+export type Row = Float32Array | null; // null: not available yet
+
+export interface Snapshot {
+  scores: Scores;
+  example: Example;
+  state: State;
+  theme: Theme;
+  items: Items; // tokens, or words
+  labels: string[]; // of the items, safe to show
+  names: string[]; // of the tokens, safe to show
+  rightToLeft: boolean;
+  layer: number;
+  position: number; // the target position: a token
+  item: number; // the item of the target position
+  columns: number[]; // the items shown, in order
+  rows: Record<string, Row>; // method -> [items], at the selected layer
+  row: Row; // that of the selected method
+  unavailable: string | null; // why that row can never be shown
+  kept: boolean[]; // whether each item is shown and passes threshold and top-k
+  token: number | null; // the selected token, or the one with the highest score
+  chosen: boolean; // whether the user selected it
+  matches: Set<number>; // items that match the search
+}
+
+type Labels = Pick<Snapshot, "items" | "labels">;
+type Names = Pick<Snapshot, "names" | "rightToLeft">;
+
+const labelCache = new WeakMap<Example, Map<boolean, Labels>>();
+const nameCache = new WeakMap<Example, Names>();
+
+function labelsOf(example: Example, words: boolean): Labels {
+  let cached = labelCache.get(example);
+  if (!cached) labelCache.set(example, (cached = new Map()));
+  let labels = cached.get(words);
+  if (!labels) {
+    const items = itemsOf(example, words);
+    cached.set(words, (labels = { items, labels: items.labels.map(visible) }));
+  }
+  return labels;
+}
+
+function namesOf(example: Example): Names {
+  let names = nameCache.get(example);
+  if (!names) {
+    const rightToLeft = runsRightToLeft(example.tokens.filter((_, i) => !example.special[i]));
+    nameCache.set(example, (names = { names: example.tokens.map(visible), rightToLeft }));
+  }
+  return names;
+}
+
+/** The scores of the target position by one method at one layer: [items]. */
+export function scoresAt(snapshot: Snapshot, method: string, layer: number): Row {
+  const { scores, items, item, state } = snapshot;
+  return normalized(scores.itemRow(method, layer, items, item), state.normalize);
+}
+
+function normalized(row: Row, normalize: State["normalize"]): Row {
+  if (!row || normalize === "none") return row;
+  const sum = row.reduce((total, value) => total + value, 0);
+  return sum > 0 ? row.map((value) => value / sum) : row;
+}
+
+/** Compute what a panel shows. Missing scores are requested and null for now. */
+export function takeSnapshot(scores: Scores, state: State, theme: Theme): Snapshot {
+  const { example, index } = scores;
+  const { items, labels } = labelsOf(example, state.words);
+  const position = state.positions[index];
+  const item = items.of[position];
+  const layer = layerOf(state, example);
+  const columns = items.labels.map((_, i) => i).filter((i) => state.special || !items.special[i]);
+  const snapshot: Snapshot = {
+    scores,
+    example,
+    state,
+    theme,
+    items,
+    labels,
+    ...namesOf(example),
+    layer,
+    position,
+    item,
+    columns,
+    rows: {},
+    row: null,
+    unavailable: scores.unavailable(state.method, layer, items, item),
+    kept: [],
+    token: state.tokens[index],
+    chosen: state.tokens[index] !== null,
+    matches: search(labels, example, items, state.search),
+  };
+  // The selected method first: it is on screen, the others are in the table.
+  // Other flow that takes long to compute waits until it is selected.
+  for (const name of [state.method, ...example.methods.map((method) => method.name)]) {
+    const wanted = name === state.method || scores.isFast(name, layer, position);
+    snapshot.rows[name] ??= wanted ? scoresAt(snapshot, name, layer) : null;
+  }
+  snapshot.row = snapshot.rows[state.method];
+  snapshot.kept = keep(snapshot.row, columns, items.labels.length, state);
+  snapshot.token ??= topToken(snapshot);
+  return snapshot;
+}
+
+/** Which items have at least the threshold's share of the maximum and are among the top k. */
+export function keep(
+  row: Row,
+  columns: readonly number[],
+  count: number,
+  state: Pick<State, "threshold" | "topK">,
+): boolean[] {
+  const kept: boolean[] = new Array(count).fill(false);
+  if (!row) return kept;
+  const min = state.threshold * largest(row, columns);
+  const ranked = rank(row, columns);
+  const top = state.topK > 0 ? ranked.slice(0, state.topK) : ranked;
+  for (const i of top) kept[i] = row[i] >= min;
+  return kept;
+}
+
+/** Items sorted by score, largest first; ties in order. */
+export function rank(row: ArrayLike<number>, columns: readonly number[]): number[] {
+  return [...columns].sort((a, b) => row[b] - row[a] || a - b);
+}
+
+/** The largest score of some items. */
+export const largest = (row: Row, columns: readonly number[]): number =>
+  row ? columns.reduce((max, i) => Math.max(max, row[i]), 0) : 0;
+
+/** Items by priority for a label: target position, traced token, matches, then by score. */
+export function byLabelPriority(snapshot: Snapshot): number[] {
+  const { item, matches, row, columns } = snapshot;
+  const traced = tracedItem(snapshot);
+  const first = traced === null ? [] : [traced];
+  return [item, ...first, ...matches, ...(row ? rank(row, columns) : columns)];
+}
+
+/** The item of the traced token: the selected one, or for flow the one with the highest score. */
+export function tracedItem({ token, chosen, state, items }: Snapshot): number | null {
+  return token !== null && (chosen || state.method === "flow") ? items.of[token] : null;
+}
+
+/** The top token that is neither special nor the target position; else the top token. */
+function topToken(snapshot: Snapshot): number | null {
+  const { scores, state, layer, position, example } = snapshot;
+  const row = scores.row(state.method, layer, position);
+  if (!row) return null;
+  const all = example.tokens.map((_, i) => i);
+  const plain = all.filter((i) => !example.special[i] && i !== position);
+  return rank(row, plain.length ? plain : all)[0];
+}
+
+function search(
+  labels: readonly string[],
+  example: Example,
+  items: Items,
+  text: string,
+): Set<number> {
+  const wanted = text.trim().toLocaleLowerCase();
+  const matches = new Set<number>();
+  if (!wanted) return matches;
+  labels.forEach((label, i) => {
+    const own = `${label}\n${items.labels[i]}`.toLocaleLowerCase();
+    const tokens = items.groups[i].some((t) => example.tokens[t].toLocaleLowerCase() === wanted);
+    if (own.includes(wanted) || tokens) matches.add(i);
+  });
+  return matches;
+}

@@ -1,0 +1,140 @@
+// The state of the viewer as plain JSON, which hosts save in links and notebooks. Every change
+// goes through `changeState`, which brings values into the range of the data.
+
+import type { Example, Header } from "./header.ts";
+
+export const VIEWS = ["text", "flow", "map", "heads", "image"] as const;
+export type ViewName = (typeof VIEWS)[number];
+
+export interface State {
+  view: ViewName;
+  method: string;
+  layer: number; // from 1; an example with fewer layers shows its last layer
+  example: number; // the active example, which `position` and `token` refer to
+  shown: number[]; // the examples side by side
+  position: number; // the target position: a token index
+  token: number | null; // the traced input token; null: the one with the highest score
+  positions: number[]; // `position` of every example
+  tokens: (number | null)[]; // `token` of every example
+  threshold: number; // minimum score as a share of the maximum, 0 to 1
+  topK: number; // number of tokens shown, highest scores first; 0: all
+  special: boolean; // whether special tokens are shown
+  words: boolean; // whether the tokens of a word are merged
+  normalize: "none" | "rows"; // "rows": scores of a position are divided by their sum
+  fit: boolean; // whether drawings fit the width or scroll
+  scale: "shared" | "own"; // one color scale for all heatmaps, or one for each
+  head: number | null; // the enlarged head, from 0; null: all heads
+  headsOf: "attention" | "rollout"; // attention of each head, or its rollout to the input
+  opacity: number; // of the scores over the image, 0 to 1
+  search: string;
+}
+
+export function initialState(header: Header): State {
+  const examples = header.examples;
+  const first = examples[0];
+  return {
+    view: first.image ? "image" : "text",
+    method: header.methods.some(({ name }) => name === "rollout")
+      ? "rollout"
+      : header.methods[0].name,
+    layer: Math.max(...examples.map((example) => example.n_layers)),
+    example: 0,
+    shown: examples.length > 1 ? [0, 1] : [0],
+    position: first.position,
+    token: null,
+    positions: examples.map((example) => example.position),
+    tokens: examples.map(() => null),
+    threshold: 0,
+    topK: 0,
+    special: true,
+    words: false,
+    normalize: "none",
+    fit: Math.max(...examples.map((example) => example.tokens.length)) > 100,
+    scale: "own",
+    head: null,
+    headsOf: "attention",
+    opacity: 0.6,
+    search: "",
+  };
+}
+
+const isNumber = (value: unknown): value is number =>
+  typeof value === "number" && Number.isFinite(value);
+
+function between(value: unknown, low: number, high: number, otherwise: number): number {
+  return isNumber(value) ? Math.min(Math.max(value, low), high) : otherwise;
+}
+
+function oneOf<T>(value: unknown, choices: readonly T[], otherwise: T): T {
+  return choices.includes(value as T) ? (value as T) : otherwise;
+}
+
+const flag = (value: unknown, otherwise: boolean): boolean =>
+  typeof value === "boolean" ? value : otherwise;
+
+function tokenOf(value: unknown, example: Example): number | null {
+  if (!isNumber(value)) return null;
+  const token = Math.round(value);
+  return token >= 0 && token < example.tokens.length ? token : null;
+}
+
+/** Return the state after a change. Invalid values are brought into range or ignored. */
+export function changeState(header: Header, now: State, change: Partial<State>): State {
+  const merged: State = { ...now, ...change };
+  const { examples } = header;
+  const example = between(Math.round(merged.example), 0, examples.length - 1, now.example);
+  const positions = examples.map((candidate, i) => {
+    const position = Array.isArray(merged.positions) ? merged.positions[i] : undefined;
+    return tokenOf(position, candidate) ?? now.positions[i];
+  });
+  const tokens = examples.map((candidate, i) =>
+    Array.isArray(merged.tokens) ? tokenOf(merged.tokens[i], candidate) : null,
+  );
+  if (change.position !== undefined) {
+    positions[example] = tokenOf(change.position, examples[example]) ?? positions[example];
+  }
+  if (change.token !== undefined) tokens[example] = tokenOf(change.token, examples[example]);
+  const deepest = Math.max(...examples.map(({ n_layers }) => n_layers));
+  const heads = Math.max(...examples.map(({ n_heads }) => n_heads));
+  const methods = header.methods.map((method) => method.name);
+  const views = VIEWS.filter((view) => view !== "image" || examples.some(({ image }) => image));
+  return {
+    view: oneOf(merged.view, views, now.view),
+    method: oneOf(merged.method, methods, now.method),
+    layer: Math.round(between(merged.layer, 1, deepest, now.layer)),
+    example,
+    shown: shownOf(merged.shown, examples.length, example, now.shown),
+    position: positions[example],
+    token: tokens[example],
+    positions,
+    tokens,
+    threshold: between(merged.threshold, 0, 1, now.threshold),
+    topK: Math.round(between(merged.topK, 0, 1e6, now.topK)),
+    special: flag(merged.special, now.special),
+    words: flag(merged.words, now.words),
+    normalize: oneOf(merged.normalize, ["none", "rows"] as const, now.normalize),
+    fit: flag(merged.fit, now.fit),
+    scale: oneOf(merged.scale, ["shared", "own"] as const, now.scale),
+    head: headOf(merged.head, heads),
+    headsOf: oneOf(merged.headsOf, ["attention", "rollout"] as const, now.headsOf),
+    opacity: between(merged.opacity, 0, 1, now.opacity),
+    search: typeof merged.search === "string" ? merged.search.slice(0, 200) : now.search,
+  };
+}
+
+const headOf = (value: unknown, heads: number): number | null =>
+  isNumber(value) && value >= 0 && value < heads ? Math.floor(value) : null;
+
+/** One or two examples, including the active one. */
+function shownOf(value: unknown, count: number, example: number, otherwise: number[]): number[] {
+  const wanted = Array.isArray(value) ? value : otherwise;
+  const shown = [...new Set(wanted)].filter(
+    (index) => Number.isInteger(index) && index >= 0 && index < count,
+  );
+  if (!shown.includes(example)) return [example];
+  return shown.slice(0, 2).includes(example) ? shown.slice(0, 2) : [shown[0], example];
+}
+
+/** The layer shown for an example: at most its last. */
+export const layerOf = (state: State, example: Example): number =>
+  Math.min(state.layer, example.n_layers);

@@ -1,0 +1,131 @@
+// Keyboard shortcuts: the change of state for each key. The help dialog lists them
+// (views/captions.ts).
+
+import type { Snapshot } from "../data/snapshot.ts";
+import { type State, VIEWS } from "../data/state.ts";
+
+export interface KeyEvents {
+  change(change: Partial<State>): void;
+  search(): void;
+  table(): void;
+  help(): void;
+}
+
+const moving = new Set([
+  "ArrowLeft",
+  "ArrowRight",
+  "ArrowUp",
+  "ArrowDown",
+  "Home",
+  "End",
+  "PageUp",
+  "PageDown",
+]);
+
+/** Handle a key; return whether it has a meaning here. */
+export function pressed(event: KeyboardEvent, snapshot: Snapshot, events: KeyEvents): boolean {
+  if (event.ctrlKey || event.metaKey || event.altKey) return false;
+  const target = event.composedPath()[0] as HTMLElement;
+  const typing = target instanceof HTMLInputElement && target.type === "search";
+  if (event.key === "Escape") return clearSelection(snapshot, events);
+  if (typing || target instanceof HTMLSelectElement) return false; // which use keys themselves
+  if (moving.has(event.key)) {
+    const onView = target.closest(".stage, .sentence") !== null;
+    return onView && move(event, snapshot, events);
+  }
+  return letter(event.key, snapshot, events);
+}
+
+function clearSelection(snapshot: Snapshot, events: KeyEvents): boolean {
+  const { state } = snapshot;
+  if (state.search) events.change({ search: "" });
+  else if (state.head !== null && state.view === "heads") events.change({ head: null });
+  else if (snapshot.chosen) events.change({ token: null });
+  else return false;
+  return true;
+}
+
+function letter(key: string, snapshot: Snapshot, events: KeyEvents): boolean {
+  const { state, example } = snapshot;
+  const view = VIEWS[Number(key) - 1];
+  if (view) events.change({ view });
+  else if (key === "m" || key === "M") {
+    const names = example.methods.map((method) => method.name);
+    events.change({ method: names[(names.indexOf(state.method) + 1) % names.length] });
+  } else if (key === "s" || key === "S") events.change({ special: !state.special });
+  else if (key === "w" || key === "W") events.change({ words: !state.words });
+  else if (key === "t" || key === "T") events.table();
+  else if (key === "/") events.search();
+  else if (key === "?") events.help();
+  else return false;
+  return true;
+}
+
+function move(event: KeyboardEvent, snapshot: Snapshot, events: KeyEvents): boolean {
+  const { state, example, rightToLeft, layer } = snapshot;
+  const forwards = rightToLeft ? "ArrowLeft" : "ArrowRight";
+  const patches = state.view === "image" ? example.image : null;
+  switch (event.key) {
+    case "ArrowLeft":
+    case "ArrowRight": {
+      const step = event.key === forwards ? 1 : -1;
+      if (event.shiftKey && state.view === "heads") {
+        events.change({ head: stepHead(snapshot, event.key === "ArrowRight" ? 1 : -1) });
+        return true;
+      }
+      events.change(
+        event.shiftKey
+          ? { token: stepToken(snapshot, step) }
+          : { position: stepItem(snapshot, step) },
+      );
+      return true;
+    }
+    case "Home":
+      events.change({ position: tokenOf(snapshot, snapshot.columns[0]) });
+      return true;
+    case "End":
+      events.change({
+        position: tokenOf(snapshot, snapshot.columns[snapshot.columns.length - 1]),
+      });
+      return true;
+    default: {
+      const up = event.key === "ArrowUp" || event.key === "PageUp";
+      if (patches && event.key.startsWith("Arrow")) {
+        const to = snapshot.position + (up ? -patches.columns : patches.columns);
+        if (to >= patches.first && to < patches.first + patches.rows * patches.columns) {
+          events.change({ position: to });
+        }
+      } else
+        events.change({
+          layer: Math.min(example.n_layers, Math.max(1, layer + (up ? 1 : -1))),
+        });
+      return true;
+    }
+  }
+}
+
+const tokenOf = (snapshot: Snapshot, item: number | undefined): number =>
+  item === undefined ? snapshot.position : snapshot.items.groups[item][0];
+
+function stepHead(snapshot: Snapshot, step: number): number {
+  const heads = snapshot.example.n_heads;
+  const from = snapshot.state.head ?? (step > 0 ? -1 : heads);
+  return Math.min(heads - 1, Math.max(0, from + step));
+}
+
+/** The next item shown in either direction; stops at the ends. */
+function next(snapshot: Snapshot, item: number, step: number): number {
+  const { columns } = snapshot;
+  const at = columns.indexOf(item);
+  if (at >= 0) return columns[Math.min(columns.length - 1, Math.max(0, at + step))];
+  const beyond = columns.filter((other) => (step > 0 ? other > item : other < item));
+  return (step > 0 ? beyond[0] : beyond[beyond.length - 1]) ?? columns[0] ?? item;
+}
+
+const stepItem = (snapshot: Snapshot, step: number): number =>
+  tokenOf(snapshot, next(snapshot, snapshot.item, step));
+
+function stepToken(snapshot: Snapshot, step: number): number {
+  const from = snapshot.token ?? snapshot.position;
+  return tokenOf(snapshot, next(snapshot, snapshot.items.of[from], step));
+}

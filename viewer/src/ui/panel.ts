@@ -1,0 +1,231 @@
+// A panel: one example on screen, with its settings, the selected view, the top tokens, and
+// progress and errors.
+
+import type { Scores } from "../data/scores.ts";
+import { largest, type Snapshot } from "../data/snapshot.ts";
+import type { State } from "../data/state.ts";
+import { digits, visible } from "../data/text.ts";
+import { make, setText } from "../paint/dom.ts";
+import type { Painter } from "../paint/painter.ts";
+import { predictionBox, Ranking } from "./ranking.ts";
+import { Stage } from "./stage.ts";
+import { describeRow, scoreLines, settingsOf } from "../views/captions.ts";
+import { flowScene } from "../views/flow.ts";
+import { headsScene } from "../views/heads.ts";
+import { imageScene } from "../views/image.ts";
+import { mapScene } from "../views/map.ts";
+import type { Scene, Target } from "../views/scene.ts";
+import { MethodRows, TextView } from "../views/text.ts";
+
+export interface PanelEvents {
+  change(change: Partial<State>): void;
+  tooltip(lines: string[] | null, event: PointerEvent | null): void;
+}
+
+export class Panel {
+  readonly element: HTMLElement;
+  readonly scores: Scores;
+  snapshot: Snapshot | null = null;
+  scene: Scene | null = null;
+  max = 0; // of the color scale; 0 if the view has several scales
+  private readonly stage: Stage;
+  private readonly text: TextView;
+  private readonly methodRows: MethodRows;
+  private readonly ranking: Ranking;
+  private readonly view: HTMLElement;
+  private readonly note: HTMLElement;
+  private readonly name: HTMLElement;
+  private readonly error: ErrorBox;
+  private readonly status: HTMLElement;
+  private readonly legend: Legend;
+
+  constructor(scores: Scores, events: PanelEvents) {
+    const { index, example } = scores;
+    const change = (part: Partial<State>): void => events.change({ ...part, example: index });
+    this.scores = scores;
+    this.stage = new Stage({
+      choose: change,
+      hover: (target: Target | null, event) => events.tooltip(target?.lines ?? null, event),
+    });
+    this.text = new TextView(
+      (item) => change({ position: this.snapshot?.items.groups[item][0] }),
+      (item, event) => events.tooltip(this.linesOf(item), event as PointerEvent),
+    );
+    this.ranking = new Ranking((token) =>
+      change({ token: this.snapshot?.chosen && this.snapshot.token === token ? null : token }),
+    );
+    this.name = make("h2", { class: "panel-name", dir: "auto" }, visible(example.name));
+    this.note = make("p", { class: "note", testid: "note" });
+    this.error = makeError(() => scores.retry());
+    this.status = make("p", { class: "status", testid: "progress" });
+    this.legend = makeLegend();
+    const methods = example.methods.map((method) => method.name);
+    this.methodRows = new MethodRows(methods, (method) => change({ method }));
+    const drawn = [
+      this.stage.element,
+      this.text.element,
+      this.legend.element,
+      this.methodRows.element,
+    ];
+    this.view = make("div", { class: "view" }, ...drawn);
+    this.element = this.assemble(`panel-${index}`);
+    this.element.addEventListener("focusin", () => {
+      if (this.snapshot && this.snapshot.state.example !== index) events.change({ example: index });
+    });
+  }
+
+  private assemble(testid: string): HTMLElement {
+    const { example } = this.scores;
+    const aside = make(
+      "div",
+      { class: "aside" },
+      this.ranking.element,
+      predictionBox(example.prediction),
+    );
+    return make(
+      "section",
+      { class: "panel", testid, "aria-label": visible(example.name) },
+      this.name,
+      make("p", { class: "settings", dir: "auto", testid: "settings" }, settingsOf(example)),
+      this.error.element,
+      this.note,
+      make("div", { class: "panel-grid" }, this.view, aside),
+      this.status,
+    );
+  }
+
+  /** The tooltip of an item of the text view. */
+  private linesOf(item: number | null): string[] | null {
+    const { snapshot } = this;
+    if (item === null || !snapshot) return null;
+    return [snapshot.labels[item], ...scoreLines(snapshot, item)];
+  }
+
+  /** The width for a scene. */
+  get room(): number {
+    return Math.max(260, Math.floor(this.view.clientWidth || 800));
+  }
+
+  show(snapshot: Snapshot, shared: number, several: boolean): void {
+    this.snapshot = snapshot;
+    const { state, row, columns, scores } = snapshot;
+    this.name.hidden = !several;
+    this.error.element.hidden = !scores.error;
+    setText(this.error.text, scores.error ?? "");
+    const max = state.scale === "shared" ? shared : largest(row, columns);
+    const asText = state.view === "text";
+    const leaving = asText ? this.stage.element : this.text.element;
+    const focused = (this.element.getRootNode() as ShadowRoot).activeElement === leaving;
+    this.text.element.hidden = !asText;
+    this.stage.element.hidden = asText;
+    if (focused) this.focus(); // keep the focus in the view
+    this.scene = asText ? null : makeScene(snapshot, this.room, max);
+    if (this.scene)
+      this.stage.show(this.scene, `${describeRow(snapshot)}. Use arrow keys to move.`);
+    else {
+      this.text.element.classList.toggle("short", snapshot.labels.length <= 30);
+      this.text.element.classList.toggle("long", snapshot.labels.length > 90);
+      this.text.show(snapshot, max);
+    }
+    this.max = (this.scene ? this.scene.max : max) ?? 0;
+    this.legend.element.hidden = !this.max;
+    setText(this.legend.max, digits(this.max));
+    this.showNote();
+    this.methodRows.show(snapshot, state.scale === "shared" ? shared : 0);
+    this.ranking.show(snapshot);
+    this.showProgress();
+  }
+
+  private showNote(): void {
+    const parts = this.scene?.note ?? [];
+    this.note.hidden = parts.length === 0;
+    const text = parts.map((part) => part.text).join("");
+    if (this.note.textContent === text) return;
+    this.note.replaceChildren(
+      ...parts.map((part) =>
+        make(part.strong ? "span" : "bdi", { class: part.strong ? "bottleneck" : null }, part.text),
+      ),
+    );
+  }
+
+  showProgress(): void {
+    const progress = this.scores.progress;
+    const { snapshot, scene } = this;
+    let text = "";
+    if (progress) {
+      const { name, done, total } = progress;
+      text = total > 1 ? `Computing ${name}: ${done} of ${total}` : `Computing ${name}…`;
+    } else if (snapshot?.unavailable && snapshot.state.view !== "heads") {
+      text = snapshot.unavailable;
+    } else if (!this.scores.error && ((snapshot && !snapshot.row) || scene?.waiting)) {
+      text = "Loading…";
+    }
+    setText(this.status, text);
+  }
+
+  /** Move the focus to the view. */
+  focus(): void {
+    (this.stage.element.hidden ? this.text.element : this.stage.element).focus();
+  }
+
+  /** Paint the view for export; return its size. */
+  paint(painter: Painter): { width: number; height: number } {
+    if (!this.scene) return this.paintText(painter);
+    this.scene.paint(painter);
+    return { width: this.scene.width, height: this.scene.height };
+  }
+
+  /** Paint the text and the rows per method below it. */
+  private paintText(painter: Painter): { width: number; height: number } {
+    const { width, height } = this.text.paint(painter);
+    const left = this.text.element.getBoundingClientRect().left;
+    const below = this.methodRows.paint(painter, left, height + 20);
+    return { width, height: height + (below ? 20 + below : 0) };
+  }
+}
+
+function makeScene(snapshot: Snapshot, width: number, max: number): Scene | null {
+  switch (snapshot.state.view) {
+    case "map":
+      return mapScene(snapshot, width, max);
+    case "flow":
+      return flowScene(snapshot, width, max);
+    case "heads":
+      return headsScene(snapshot, width);
+    case "image":
+      return imageScene(snapshot, width, max);
+    case "text":
+      return null;
+  }
+}
+
+interface ErrorBox {
+  element: HTMLElement;
+  text: HTMLElement;
+}
+
+/** An error message with a button to retry. */
+function makeError(retryLoading: () => void): ErrorBox {
+  const text = make("span");
+  const retry = make("button", { type: "button", class: "tool", testid: "retry" }, "Retry");
+  retry.addEventListener("click", retryLoading);
+  const element = make("p", { class: "error", role: "alert", testid: "error" }, text, retry);
+  return { element, text };
+}
+
+interface Legend {
+  element: HTMLElement;
+  max: HTMLElement; // the score with the darkest color
+}
+
+function makeLegend(): Legend {
+  const max = make("span");
+  const element = make(
+    "div",
+    { class: "legend", testid: "legend" },
+    make("span", {}, "0"),
+    make("i", { "aria-hidden": "true" }),
+    max,
+  );
+  return { element, max };
+}

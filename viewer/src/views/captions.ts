@@ -1,0 +1,148 @@
+// The text of the viewer: names of views, hints, captions, keyboard help and tooltip lines.
+// Titles and summaries of methods come from the data.
+
+import { methodOf, type Example, type Method } from "../data/header.ts";
+import { largest, rank, type Snapshot } from "../data/snapshot.ts";
+import type { ViewName } from "../data/state.ts";
+import { digits, visible } from "../data/text.ts";
+
+export const VIEW_NAMES: Record<ViewName, string> = {
+  text: "Text",
+  flow: "Flow graph",
+  map: "Heatmap",
+  heads: "Heads",
+  image: "Image",
+};
+
+const VIEW_HINTS: Record<ViewName, string> = {
+  text: "The stronger the shading, the higher the score for the outlined position. Click a token to select it as target position.",
+  flow: "Input tokens at the bottom, layers above. Click a node to select it as target position, or an input token to trace it.",
+  map: "One row per layer, one column per token: the scores for the target position. Click a cell to select its layer and token.",
+  heads:
+    "All heads of a layer (rows: queries, columns: keys). Click a head to enlarge it, then a row to select it as target position.",
+  image:
+    "The brighter a patch, the higher its score for the target position. Click a patch to select it as target position.",
+};
+
+/** How to read the scores that the page computes. */
+const METHOD_NOTES: Record<string, string> = {
+  raw: "Scores refer to positions one layer below, which already mix several tokens.",
+  rollout: "The scores of a position sum to 1.",
+  flow: "Edge weights are capacities; the smallest cut between token and position limits the score.",
+};
+
+const WORD_FLOW = "A word of several tokens has the sum of their flows, which can exceed 1.";
+
+export const KEYS: [string, string][] = [
+  ["← →", "Previous or next target position"],
+  ["↑ ↓", "Layer up or down (image view: patch above or below)"],
+  ["Page ↑ ↓", "Layer up or down in every view"],
+  ["Shift ← →", "Previous or next traced token (heads view: head)"],
+  ["Home End", "First or last position"],
+  ["Esc", "Clear selection"],
+  ["1 – 5", "Text, flow graph, heatmap, heads, image"],
+  ["M", "Next method"],
+  ["S", "Show or hide special tokens"],
+  ["W", "Merge subwords or show them"],
+  ["/", "Find a token (Enter: next match)"],
+  ["T", "Show or hide the score table"],
+  ["?", "Show this help"],
+];
+
+export const SELECT_HINT = "Click to select as target position";
+
+export const quoted = (label: string): string => `“${label}”`;
+
+export const titleOf = (example: Example, method: string): string =>
+  visible(methodOf(example, method).title);
+
+/** The summary of a method as a sentence, with a note for those that the page computes. */
+export function describeMethod({ name, summary, computed }: Method): string {
+  const sentence = summary && visible(summary[0].toUpperCase() + summary.slice(1));
+  const note = (computed === "page" && METHOD_NOTES[name]) || "";
+  return [sentence, note].filter(Boolean).join(" ");
+}
+
+/** The summary of the selected method, with a note where flows of tokens are summed. */
+export function methodSummary(snapshots: readonly Snapshot[]): string {
+  const { state, example } = snapshots[0];
+  const merged = snapshots.some(({ items, columns }) =>
+    columns.some((i) => items.groups[i].length > 1),
+  );
+  const summed = state.method === "flow" && state.words && state.normalize === "none" && merged;
+  const text = describeMethod(methodOf(example, state.method));
+  return summed ? `${text} ${WORD_FLOW}` : text;
+}
+
+/** What the selected view shows and what a click does. */
+export function viewHint(snapshots: readonly Snapshot[]): string {
+  const { view } = snapshots[0].state;
+  const hidden = snapshots.find(({ item, columns }) => !columns.includes(item));
+  if (view !== "text" || !hidden) return VIEW_HINTS[view];
+  const position = `${quoted(hidden.labels[hidden.item])}, which is hidden`;
+  return VIEW_HINTS.text.replace("the outlined position", () => position);
+}
+
+/** The settings of an example in one line: model, edges, residual weight, merging of heads. */
+export function settingsOf({ model, edges, residual_weights, heads }: Example): string {
+  const parts = [visible(model || "attention weights")];
+  if (edges) parts.push(`edges: ${visible(edges.title || edges.name)}`);
+  if (residual_weights.length) parts.push(residualOf(residual_weights));
+  if (heads) parts.push(`heads: ${visible(heads)}`);
+  return parts.join(" · ");
+}
+
+function residualOf(weights: readonly number[]): string {
+  const text = (weight: number): string => String(Math.round(1000 * weight) / 1000);
+  const min = Math.min(...weights);
+  const max = Math.max(...weights);
+  if (max - min < 0.0005) return `residual weight ${text(min)}`;
+  return `residual weights ${text(min)} to ${text(max)}`;
+}
+
+const SHADED: readonly ViewName[] = ["text", "map", "heads"];
+const FEW = 4; // items; with so few, all colors are easy to see
+const DOMINANT = 3; // times the largest score of the other tokens
+
+/** Whether special tokens take most of the color scale. */
+export const specialDominate = (snapshots: readonly Snapshot[]): boolean =>
+  SHADED.includes(snapshots[0].state.view) &&
+  snapshots.some(({ row, columns, items }) => {
+    if (columns.length <= FEW) return false;
+    const special = columns.filter((i) => items.special[i]);
+    const others = columns.filter((i) => !items.special[i]);
+    return others.length > 0 && largest(row, special) > DOMINANT * largest(row, others);
+  });
+
+/** The target position and its layer, such as: “[CLS]” at layer 2 of 6. */
+export const describeTarget = ({ labels, item, layer, example }: Snapshot): string =>
+  `${quoted(labels[item])} at layer ${layer} of ${example.n_layers}`;
+
+/** Method and target position, as a caption. */
+export const describeRow = (snapshot: Snapshot): string =>
+  `${titleOf(snapshot.example, snapshot.state.method)} for ${describeTarget(snapshot)}`;
+
+/** The caption and the top tokens, for screen readers. */
+export function announcement(snapshot: Snapshot): string {
+  const { row, columns, labels, unavailable } = snapshot;
+  if (!row) return `${describeRow(snapshot)}: ${unavailable ?? "computing…"}`;
+  const top = rank(row, columns)
+    .slice(0, 3)
+    .map((i) => `${labels[i]} ${digits(row[i])}`)
+    .join(", ");
+  return `${describeRow(snapshot)}: ${top}.`;
+}
+
+/** A score as text: "…" while it is loading, "–" where it is not available. */
+export function scoreText(snapshot: Snapshot, method: string, value: number | undefined): string {
+  if (value !== undefined) return digits(value);
+  const { scores, layer, items, item } = snapshot;
+  return scores.unavailable(method, layer, items, item) ? "–" : "…";
+}
+
+/** Tooltip lines with the scores of an item by every method. */
+export const scoreLines = (snapshot: Snapshot, item: number): string[] =>
+  snapshot.example.methods.map(({ name, title }) => {
+    const score = scoreText(snapshot, name, snapshot.rows[name]?.[item]);
+    return `${visible(title)}: ${score}`;
+  });

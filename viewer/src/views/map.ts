@@ -1,0 +1,246 @@
+// The heatmap view: layers × tokens for the target position, one heatmap per method, as in
+// figures 2 and 3 of the paper.
+
+import {
+  byLabelPriority,
+  keep,
+  largest,
+  type Snapshot,
+  type Row,
+  scoresAt,
+  tracedItem,
+} from "../data/snapshot.ts";
+import { digits } from "../data/text.ts";
+import { type Axis, labelStyle, makeAxis, paintLabel, thinLabels } from "../paint/axis.ts";
+import { cellsOf, measure, type Painter } from "../paint/painter.ts";
+import { shade } from "../paint/theme.ts";
+import { quoted, scoreText, titleOf } from "./captions.ts";
+import type { Scene, Target } from "./scene.ts";
+
+interface HeatMap {
+  method: string;
+  title: string;
+  axis: Axis;
+  top: number; // of the cells
+  rows: Row[]; // layer 1 first
+  kept: boolean[][]; // which cells are in the top k
+  max: number; // the darkest value
+  scale: string; // the range of the color scale
+  scaleEnd: number; // its right edge: that of the heatmap, or further right for a long title
+  labelled: boolean; // whether tokens are labelled below
+}
+
+interface Layout {
+  axes: Axis[]; // one for each method
+  tops: number[]; // of the cells
+  beside: boolean; // whether heatmaps are side by side or stacked
+  cell: number; // height of a cell
+  body: number; // height of all cells of a heatmap
+}
+
+const TITLE = 30;
+const LEFT = 30;
+const GAP = 36;
+const TITLE_SIZE = 14;
+const TITLE_WEIGHT = 650;
+const SCALE_SIZE = 11;
+const SCALE = "0 to 1.23e−5"; // the longest text of a scale
+
+/** The width of a title with its scale. */
+const titleWidth = (title: string, scale: string): number =>
+  measure(title, TITLE_SIZE, TITLE_WEIGHT) + 10 + measure(scale, SCALE_SIZE);
+
+/** The scores of one method at all layers, layer 1 first. */
+export function mapRows(snapshot: Snapshot, method: string): Row[] {
+  const layers = snapshot.example.n_layers;
+  return Array.from({ length: layers }, (_, l) => scoresAt(snapshot, method, l + 1));
+}
+
+/** The largest score of all methods and layers, for a shared scale. */
+export function mapLargest(snapshot: Snapshot): number {
+  return Math.max(
+    ...snapshot.example.methods.flatMap(({ name }) =>
+      mapRows(snapshot, name).map((row) => largest(row, snapshot.columns)),
+    ),
+  );
+}
+
+function lay(snapshot: Snapshot, width: number): Layout {
+  const { labels, columns, rightToLeft, example, state } = snapshot;
+  const { methods } = example;
+  const share = (width - 3 - (methods.length - 1) * GAP) / methods.length - LEFT;
+  const titled = Math.max(...methods.map(({ name }) => titleWidth(titleOf(example, name), SCALE)));
+  const beside = share / columns.length >= 14 && share >= titled;
+  const room = beside ? share : width - LEFT - 3;
+  const limits = { min: 13, max: beside ? 44 : 56, fit: state.fit };
+  const cell = Math.max(13, Math.min(26, Math.round(240 / example.n_layers)));
+  const body = cell * example.n_layers;
+  const axes = methods.map((_, i) => {
+    const left = LEFT + (beside ? i * (share + GAP + LEFT) : 0);
+    const axis = makeAxis(labels, columns, rightToLeft, left, room, limits);
+    thinLabels(axis, byLabelPriority(snapshot));
+    return axis;
+  });
+  const tops = methods.map((_, i) => TITLE + (beside ? 0 : i * (body + TITLE + 14)));
+  return { axes, tops, beside, cell, body };
+}
+
+function makeMaps(snapshot: Snapshot, layout: Layout, shared: number): HeatMap[] {
+  const { columns, labels, state, example } = snapshot;
+  return example.methods.map(({ name: method }, i) => {
+    const rows = mapRows(snapshot, method);
+    const title = titleOf(example, method);
+    const own = Math.max(...rows.map((row) => largest(row, columns)));
+    const max = state.scale === "shared" ? shared : own;
+    const scale = max > 0 ? `0 to ${digits(max)}` : "";
+    const axis = layout.axes[i];
+    const only = { threshold: 0, topK: state.topK };
+    return {
+      method,
+      title,
+      axis,
+      top: layout.tops[i],
+      rows,
+      kept: rows.map((row) => keep(row, columns, labels.length, only)),
+      max,
+      scale,
+      scaleEnd: axis.left + Math.max(axis.width, titleWidth(title, scale)),
+      labelled: layout.beside || i === example.methods.length - 1,
+    };
+  });
+}
+
+export function mapScene(snapshot: Snapshot, width: number, shared: number): Scene {
+  const layout = lay(snapshot, width);
+  const maps = makeMaps(snapshot, layout, shared);
+  const { axes, body, cell } = layout;
+  return {
+    width: Math.max(...maps.map((map) => map.scaleEnd)) + 2,
+    height: Math.max(...layout.tops) + body + axes[0].labelHeight,
+    focus: snapshot.columns.includes(snapshot.item) ? axes[0].x(snapshot.item) : null,
+    paint: (painter) => {
+      for (const map of maps) {
+        paintCells(painter, snapshot, map, layout);
+        paintLayers(painter, snapshot, map, layout);
+        if (map.labelled) paintLabels(painter, snapshot, map.axis, map.top + body);
+      }
+    },
+    hit: (x, y) => hit(snapshot, maps, layout, x, y),
+    paintHover: (painter, target) => {
+      const [, layer, item] = target.key.split("/").map(Number);
+      for (const { axis, top } of maps) {
+        const x = axis.x(item) - axis.step / 2;
+        const y = top + body - layer * cell;
+        painter.rect(x, y, axis.step, cell, { stroke: snapshot.theme.bottleneck, width: 2 });
+      }
+    },
+  };
+}
+
+function paintCells(painter: Painter, snapshot: Snapshot, map: HeatMap, { body }: Layout): void {
+  const { theme, state, example } = snapshot;
+  const { axis, top, max } = map;
+  const current = map.method === state.method;
+  const layers = example.n_layers;
+  painter.text(map.title, axis.left, top - 11, {
+    size: TITLE_SIZE,
+    weight: TITLE_WEIGHT,
+    fill: current ? theme.accent : theme.ink,
+  });
+  painter.text(map.scale, map.scaleEnd, top - 11, {
+    size: SCALE_SIZE,
+    align: "right",
+    fill: theme.quiet,
+  });
+  const count = axis.columns.length;
+  const side = Math.min(count, Math.max(1, Math.floor(axis.width))); // a pixel shows several columns
+  painter.cells(axis.left, top, axis.width, body, {
+    columns: side,
+    rows: layers,
+    cell: (c, r) => {
+      const items = axis.columns.slice(...cellsOf(c, count, side));
+      const value = strongest(snapshot, map, layers - 1 - r, items);
+      return value === null ? 0 : theme.ramp.packed[max > 0 ? shade(value / max) : 0];
+    },
+  });
+}
+
+/** The largest visible score of some items; 0 if all are hidden, null if unknown. */
+function strongest(
+  { state }: Snapshot,
+  { rows, kept, max }: HeatMap,
+  layer: number,
+  items: readonly number[],
+): number | null {
+  const row = rows[layer];
+  if (!row) return null;
+  const shown = items.filter((item) => kept[layer][item] && row[item] >= state.threshold * max);
+  return shown.reduce((max, item) => Math.max(max, row[item]), 0);
+}
+
+/** The layer numbers, and a frame around the selected layer. */
+function paintLayers(painter: Painter, snapshot: Snapshot, map: HeatMap, layout: Layout): void {
+  const { theme, layer, state } = snapshot;
+  const { axis, top } = map;
+  const { body, cell } = layout;
+  map.rows.forEach((row, l) => {
+    const y = top + body - (l + 0.5) * cell + 4;
+    const chosen = l + 1 === layer;
+    if (!row) {
+      const missing = scoreText(snapshot, map.method, undefined);
+      painter.text(missing, axis.left + 6, y, { size: 12, fill: theme.quiet });
+    }
+    painter.text(String(l + 1), axis.left - 8, y, {
+      size: 11,
+      align: "right",
+      fill: chosen ? theme.accent : theme.quiet,
+      weight: chosen ? 700 : 400,
+    });
+  });
+  const current = map.method === state.method;
+  painter.rect(axis.left - 1, top + body - layer * cell, axis.width + 2, cell, {
+    stroke: theme.accent,
+    width: current ? 2 : 1,
+    opacity: current ? 1 : 0.6,
+    radius: 2,
+  });
+}
+
+function paintLabels(painter: Painter, snapshot: Snapshot, axis: Axis, y: number): void {
+  const { theme, labels, matches } = snapshot;
+  const traced = snapshot.chosen ? tracedItem(snapshot) : null;
+  for (const item of axis.columns) {
+    const style = labelStyle(theme, {
+      target: item === snapshot.item,
+      match: matches.has(item),
+      kept: true,
+      traced: item === traced,
+    });
+    paintLabel(painter, axis, labels[item], item, y, style);
+  }
+}
+
+function hit(
+  snapshot: Snapshot,
+  maps: readonly HeatMap[],
+  { cell, body }: Layout,
+  x: number,
+  y: number,
+): Target | null {
+  const { labels, items } = snapshot;
+  for (const { axis, top, method, title, rows } of maps) {
+    const item = x >= axis.left ? axis.at(x) : null;
+    if (item === null || y < top || y >= top + body) continue;
+    const layer = Math.ceil((top + body - y) / cell);
+    const value = rows[layer - 1]?.[item];
+    return {
+      key: `${method}/${layer}/${item}`,
+      lines: [
+        `${quoted(labels[item])} → ${quoted(labels[snapshot.item])} at layer ${layer}`,
+        `${title}: ${scoreText(snapshot, method, value)}`,
+      ],
+      change: { method, layer, token: items.groups[item][0] },
+    };
+  }
+  return null;
+}

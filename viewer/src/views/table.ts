@@ -1,0 +1,121 @@
+// The scores on screen as an HTML table, for screen readers, copying and tests, and a second one
+// for the edges of the minimum cut.
+
+import type { CutEdge } from "../data/maxflow.ts";
+import type { Snapshot, Row } from "../data/snapshot.ts";
+import { digits } from "../data/text.ts";
+import { make } from "../paint/dom.ts";
+import { describeTarget, quoted, scoreText, titleOf } from "./captions.ts";
+import { mapRows } from "./map.ts";
+
+const MAX_CUT = 500; // edges
+
+export interface Column {
+  title: string;
+  key: string; // identifies the column in tests
+  row: Row;
+  missing?: string; // the text of missing scores; "…" if not given
+}
+
+/** A table with a row per token shown and a column per list of scores. */
+export function scoreTable(snapshot: Snapshot, heads: Column[] | null): HTMLTableElement {
+  const { state, example, rows } = snapshot;
+  if (state.view === "map") return makeTable(snapshot, mapCaption(snapshot), mapColumns(snapshot));
+  if (state.view === "heads" && heads) return makeTable(snapshot, headsCaption(snapshot), heads);
+  const columns = example.methods.map(({ name }) => ({
+    title: titleOf(example, name),
+    key: name,
+    row: rows[name],
+    missing: scoreText(snapshot, name, undefined),
+  }));
+  return makeTable(snapshot, `Scores for ${describeTarget(snapshot)}`, columns);
+}
+
+/** The number of cells of the table. */
+export function tableSize({ state, columns, example }: Snapshot): number {
+  const methods = example.methods.length;
+  const lists =
+    { map: methods * example.n_layers, heads: example.n_heads }[state.view as string] ?? methods;
+  return columns.length * lists;
+}
+
+const mapCaption = (snapshot: Snapshot): string =>
+  `Scores for ${quoted(snapshot.labels[snapshot.item])} at each layer`;
+
+function headsCaption(snapshot: Snapshot): string {
+  const what = snapshot.state.headsOf === "rollout" ? "Rollout to the input" : "Attention";
+  return `${what} of ${describeTarget(snapshot)}, by head`;
+}
+
+function mapColumns(snapshot: Snapshot): Column[] {
+  const { example } = snapshot;
+  return example.methods.flatMap(({ name }) =>
+    mapRows(snapshot, name).map((row, l) => ({
+      title: `${titleOf(example, name)}, layer ${l + 1}`,
+      key: `${name}/${l + 1}`,
+      row,
+      missing: scoreText(snapshot, name, undefined),
+    })),
+  );
+}
+
+function makeTable(snapshot: Snapshot, caption: string, columns: Column[]): HTMLTableElement {
+  const head = make(
+    "tr",
+    {},
+    make("th", { scope: "col" }, snapshot.state.words ? "Word" : "Token"),
+    ...columns.map((column) => make("th", { scope: "col" }, column.title)),
+  );
+  const body = make("tbody");
+  for (const item of snapshot.columns) {
+    const line = make("tr", { "data-item": item });
+    line.append(make("th", { scope: "row", dir: "auto" }, snapshot.labels[item]));
+    for (const { row, key, missing = "…" } of columns) {
+      const value = row?.[item];
+      line.append(
+        make(
+          "td",
+          { "data-key": key, "data-value": value ?? null },
+          value === undefined ? missing : digits(value),
+        ),
+      );
+    }
+    body.append(line);
+  }
+  return make(
+    "table",
+    { testid: "numbers", "data-example": snapshot.scores.index },
+    make("caption", {}, caption),
+    make("thead", {}, head),
+    body,
+  );
+}
+
+/** A table of the edges of a minimum cut. */
+export function cutTable(snapshot: Snapshot, cut: readonly CutEdge[]): HTMLTableElement {
+  const { names } = snapshot;
+  const lines = cut
+    .slice(0, MAX_CUT)
+    .map((edge) =>
+      make(
+        "tr",
+        {},
+        make("th", { scope: "row" }, String(edge.layer)),
+        make("td", { dir: "auto" }, names[edge.position]),
+        make("td", { dir: "auto" }, names[edge.below]),
+        make("td", { "data-value": edge.capacity }, digits(edge.capacity)),
+      ),
+    );
+  const titles = ["Layer", "From", "To (layer below)", "Capacity"];
+  return make(
+    "table",
+    { testid: "cut", "data-example": snapshot.scores.index },
+    make("caption", {}, "Bottleneck: edges of the minimum cut"),
+    make(
+      "thead",
+      {},
+      make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title))),
+    ),
+    make("tbody", {}, ...lines),
+  );
+}

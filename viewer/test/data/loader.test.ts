@@ -1,0 +1,23 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { decodeFloat16, halfToNumber } from "../../src/data/loader.ts";
+
+test("known bit patterns", () => {
+  const known: [number, number][] = [
+    [0x0000, 0],
+    [0x3c00, 1],
+    [0xc000, -2],
+    [0x3555, 0.333251953125],
+    [0x0001, 2 ** -24], // the smallest number above 0
+    [0x03ff, 1023 * 2 ** -24], // the largest subnormal
+    [0x7bff, 65504],
+    [0x7c00, Infinity],
+  ];
+  for (const [bits, value] of known) assert.equal(halfToNumber(bits), value);
+  assert.ok(Number.isNaN(halfToNumber(0x7e00)));
+});
+
+test("a chunk is little-endian", () => {
+  const bytes = Uint8Array.from([0x00, 0x3c, 0x00, 0x38]);
+  assert.deepEqual([...decodeFloat16(bytes.buffer)], [1, 0.5]);
+});

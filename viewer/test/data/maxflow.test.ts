@@ -1,0 +1,199 @@
+// The solver against hand-computed graphs, a plain Edmonds–Karp, and its own proof.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { capacitiesOf, LayeredFlow, type MaxFlow } from "../../src/data/maxflow.ts";
+import { augment, descend, oneHot } from "../../src/data/rollout.ts";
+import { random, randomAttention } from "../random.ts";
+
+/** Augmenting paths, one breadth-first search each, on a full adjacency matrix. */
+function slowFlow(
+  layers: readonly ArrayLike<number>[],
+  n: number,
+  source: number,
+  sink: number,
+): number {
+  const size = (layers.length + 1) * n;
+  const room = Array.from({ length: size }, () => new Float64Array(size));
+  layers.forEach((layer, l) => {
+    for (let u = 0; u < n; u++) {
+      for (let v = 0; v < n; v++)
+        room[(l + 1) * n + u][l * n + v] = Math.min(layer[u * n + v], 1e3);
+    }
+  });
+  const start = layers.length * n + source;
+  let total = 0;
+  for (;;) {
+    const before = new Int32Array(size).fill(-1);
+    before[start] = start;
+    const queue = [start];
+    for (const node of queue) {
+      for (let to = 0; to < size; to++) {
+        if (before[to] < 0 && room[node][to] > 1e-12) {
+          before[to] = node;
+          queue.push(to);
+        }
+      }
+    }
+    if (before[sink] < 0) return total;
+    let least = Infinity;
+    for (let to = sink; to !== start; to = before[to])
+      least = Math.min(least, room[before[to]][to]);
+    for (let to = sink; to !== start; to = before[to]) {
+      room[before[to]][to] -= least;
+      room[to][before[to]] += least;
+    }
+    total += least;
+  }
+}
+
+/** Whether a flow is one: within capacities, conserved, and as large as its cut. */
+function check(
+  found: MaxFlow,
+  capacities: readonly ArrayLike<number>[],
+  n: number,
+  source: number,
+  sink: number,
+): void {
+  const layers = capacities.length;
+  const into = Array.from({ length: layers + 1 }, () => new Float64Array(n));
+  const out = Array.from({ length: layers + 1 }, () => new Float64Array(n));
+  const flows = new Map<string, number>();
+  for (const { layer, position, below, flow } of found.edges) {
+    assert.ok(flow > 0 && flow <= capacities[layer - 1][position * n + below] + 1e-9);
+    out[layer][position] += flow;
+    into[layer - 1][below] += flow;
+    flows.set(`${layer} ${position} ${below}`, flow);
+  }
+  assert.equal(flows.size, found.edges.length, "no edge is listed twice");
+  for (let l = 1; l < layers; l++) {
+    for (let u = 0; u < n; u++) assert.ok(Math.abs(into[l][u] - out[l][u]) < 1e-9);
+  }
+  assert.ok(Math.abs(out[layers][source] - found.value) < 1e-9);
+  assert.ok(Math.abs(into[0][sink] - found.value) < 1e-9);
+  assert.ok(Math.abs(found.capacity - found.value) < 1e-9);
+  for (const edge of found.cut) {
+    const flow = flows.get(`${edge.layer} ${edge.position} ${edge.below}`) ?? 0;
+    assert.ok(Math.abs(flow - edge.capacity) < 1e-9, "every edge of the cut is full");
+  }
+}
+
+test("two layers by hand: a sum of minima", () => {
+  // Both layers are [[0.75, 0.25], [0, 1]]. From position 0 to token 0 only 0 → 0 → 0 leads: 0.75.
+  // To token 1: min(0.75, 0.25) through 0, and min(0.25, 1) through 1, together 0.5.
+  const layer = [0.75, 0.25, 0, 1];
+  const solver = new LayeredFlow([layer, layer], 2);
+  assert.equal(solver.value(0, 0), 0.75);
+  assert.equal(solver.value(0, 1), 0.5);
+  assert.equal(solver.value(1, 0), 0);
+  const { cut, capacity } = solver.solve(0, 1);
+  assert.equal(capacity, 0.5);
+  assert.deepEqual(cut, [
+    { layer: 2, position: 0, below: 1, capacity: 0.25 },
+    { layer: 1, position: 0, below: 1, capacity: 0.25 },
+  ]);
+});
+
+test("a flow that must be taken back is still found", () => {
+  // From 0 at layer 3. The first path found uses 0 → 0 → 0 → 0; the maximum needs to undo part of
+  // it: layer 3 sends 1 to 0 and 1 to 1; at layer 2, 0 leads to 0 and 1, and 1 only to 0; at
+  // layer 1 both lead to token 0, with capacity 1 each. The maximum is 2.
+  const top = [1, 1, 0, 0];
+  const middle = [1, 1, 1, 0];
+  const bottom = [1, 0, 1, 0];
+  const solver = new LayeredFlow([bottom, middle, top], 2);
+  assert.equal(solver.value(0, 0), 2);
+  check(solver.solve(0, 0), [bottom, middle, top], 2, 0, 0);
+});
+
+test("one layer is the matrix itself", () => {
+  const attention = randomAttention(5, random(1));
+  const solver = new LayeredFlow([attention], 5);
+  for (let s = 0; s < 5; s++) {
+    for (let t = 0; t < 5; t++) assert.equal(solver.value(s, t), attention[s * 5 + t]);
+  }
+});
+
+test("random graphs: the value of a slow solver, with a valid flow and a cut as large", () => {
+  const next = random(7);
+  for (let round = 0; round < 120; round++) {
+    const n = 2 + Math.floor(next() * 6);
+    const layers = 1 + Math.floor(next() * 5);
+    const residual = next() < 0.3 ? 0 : 0.5;
+    const graph = Array.from({ length: layers }, () =>
+      augment(randomAttention(n, next), n, residual),
+    );
+    const capacities = capacitiesOf(graph, n, []);
+    const solver = new LayeredFlow(capacities, n);
+    const source = Math.floor(next() * n);
+    const sink = Math.floor(next() * n);
+    const found = solver.solve(source, sink);
+    assert.ok(Math.abs(found.value - slowFlow(capacities, n, source, sink)) < 1e-9);
+    check(found, capacities, n, source, sink);
+  }
+});
+
+test("integers with many ties, where one blocking flow is not enough", () => {
+  const next = random(11);
+  for (let round = 0; round < 200; round++) {
+    const n = 3 + Math.floor(next() * 4);
+    const layers = 3 + Math.floor(next() * 4);
+    const capacities = Array.from({ length: layers }, () =>
+      Float64Array.from({ length: n * n }, () => (next() < 0.45 ? Math.floor(next() * 4) : 0)),
+    );
+    const solver = new LayeredFlow(capacities, n);
+    const found = solver.solve(0, 0);
+    assert.equal(found.value, slowFlow(capacities, n, 0, 0));
+    check(found, capacities, n, 0, 0);
+  }
+});
+
+test("a solver gives the same answers again, in any order", () => {
+  const graph = Array.from({ length: 4 }, (_, l) => augment(randomAttention(6, random(l)), 6, 0.5));
+  const solver = new LayeredFlow(capacitiesOf(graph, 6, []), 6);
+  const first = Array.from({ length: 6 }, (_, t) => solver.value(2, t));
+  const again = Array.from({ length: 6 }, (_, t) => solver.value(2, 5 - t)).reverse();
+  again.forEach((value, t) => assert.ok(Math.abs(value - first[t]) < 1e-12));
+});
+
+test("flow is at least rollout and at most 1", () => {
+  const next = random(3);
+  const n = 8;
+  const graph = Array.from({ length: 5 }, () => augment(randomAttention(n, next), n, 0.5));
+  const solver = new LayeredFlow(capacitiesOf(graph, n, []), n);
+  const rollout = descend(graph, n, 5, oneHot(n, 3))[0];
+  for (let t = 0; t < n; t++) {
+    const value = solver.value(3, t);
+    assert.ok(value >= rollout[t] - 1e-6 && value <= 1 + 1e-6);
+  }
+});
+
+test("carried positions have unlimited capacity", () => {
+  // Two positions, three layers. Position 0 is carried through layers 1 and 2; at layer 3 position
+  // 1 sends 0.5 to 0 and 0.5 to itself, and at layers 1 and 2 half of it goes to 0 as well.
+  const half = Float32Array.from([1, 0, 0.5, 0.5]);
+  const carried: [number, number][] = [
+    [1, 0],
+    [2, 0],
+  ];
+  const capacities = capacitiesOf([half, half, half], 2, carried);
+  const solver = new LayeredFlow(capacities, 2);
+  // To token 0: 0.5 at layer 3, and of the other 0.5 all of it through layer 2's edge 1 → 0.
+  assert.equal(solver.value(1, 0), 1);
+  assert.equal(new LayeredFlow(capacities.slice(0, 2), 2).value(0, 0), Infinity);
+  const unlimited = new LayeredFlow(capacities.slice(0, 2), 2).solve(0, 0);
+  assert.deepEqual([unlimited.value, unlimited.cut.length], [Infinity, 0]);
+});
+
+test("solvers that take turns in the same room agree with solvers of their own", () => {
+  const next = random(3);
+  const n = 6;
+  const attention = Array.from({ length: 4 }, () => randomAttention(n, next));
+  const graph = attention.map((layer) => augment(layer, n, 0.5));
+  const room = { flow: [], order: [] };
+  for (const layers of [2, 4, 3, 1, 4]) {
+    const capacities = capacitiesOf(graph.slice(0, layers), n, []);
+    const solver = new LayeredFlow(capacities, n, room);
+    assert.deepEqual(solver.solve(1, 4), new LayeredFlow(capacities, n).solve(1, 4));
+    solver.clear();
+  }
+});

@@ -1,0 +1,80 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { State } from "../../src/data/state.ts";
+import {
+  announcement,
+  describeMethod,
+  methodSummary,
+  settingsOf,
+  specialDominate,
+  viewHint,
+} from "../../src/views/captions.ts";
+import { makeExample, STORED } from "../example.ts";
+import { settle } from "../snapshot.ts";
+
+test("the announcement names the position and its top tokens", async () => {
+  assert.equal(
+    await settle({ method: "raw", layer: 1 }, announcement),
+    "Raw attention for “[CLS]” at layer 1 of 2: [CLS] 0.500, cabinet 0.250, ##s 0.250.",
+  );
+});
+
+test("a note says that flows of words are sums", async () => {
+  const meaning = (change: object): Promise<string> =>
+    settle(change, (snapshot) => methodSummary([snapshot]));
+  const sum = /sum of their flows, which can exceed 1\.$/;
+  assert.match(await meaning({ method: "flow", words: true }), sum);
+  assert.doesNotMatch(await meaning({ method: "flow" }), sum);
+  assert.doesNotMatch(await meaning({ method: "rollout", words: true }), sum);
+  assert.doesNotMatch(await meaning({ method: "flow", words: true, normalize: "rows" }), sum);
+});
+
+test("special tokens dominate the color scale from three times the largest other score", async () => {
+  const dimmed = (scores: number[], change = {}): Promise<boolean> =>
+    settle(change, (snapshot) => {
+      const special = scores.map((_, i) => i === 0);
+      const columns = scores.map((_, i) => i).filter((i) => snapshot.state.special || i > 0);
+      const items = { ...snapshot.items, special };
+      return specialDominate([{ ...snapshot, items, columns, row: Float32Array.from(scores) }]);
+    });
+  const others = new Array<number>(6).fill(0.25);
+  for (const view of ["text", "map", "heads"]) {
+    assert.equal(await dimmed([0.8, ...others], { view }), true, view);
+  }
+  assert.equal(await dimmed([0.75, ...others]), false, "three times is not more than that");
+  assert.equal(await dimmed([0.8, ...others], { special: false }), false);
+  assert.equal(await dimmed([0.8, ...others], { view: "flow" }), false);
+  assert.equal(await dimmed([0.8, 0.1]), false, "two tokens");
+});
+
+test("the hint names a hidden position", async () => {
+  const hint = (change: Partial<State>): Promise<string> =>
+    settle(change, (snapshot) => viewHint([snapshot]));
+  assert.match(await hint({}), /for the outlined position\./);
+  assert.match(await hint({ special: false }), /for “\[CLS\]”, which is hidden\./);
+  assert.match(await hint({ special: false, position: 1 }), /for the outlined position\./);
+  assert.match(await hint({ special: false, view: "map" }), /^One row per layer/);
+});
+
+test("the settings name model, edges, residual weight and merging of heads", () => {
+  const edges = { name: "attention", title: "attention" };
+  assert.equal(
+    settingsOf(makeExample({ edges, heads: "mean" })),
+    "tiny · edges: attention · residual weight 0.5 · heads: mean",
+  );
+  assert.equal(
+    settingsOf(makeExample({ residual_weights: [0.25, 1 / 3] })),
+    "tiny · residual weights 0.25 to 0.333",
+  );
+});
+
+test("titles and summaries of methods come from the data", async () => {
+  assert.equal(describeMethod(STORED), "One maximum flow to all tokens.");
+  const summary = await settle(
+    { method: "joint" },
+    (snapshot) => methodSummary([snapshot]),
+    { chunks: {} },
+    [STORED],
+  );
+  assert.equal(summary, "One maximum flow to all tokens.");
+});

@@ -1,6 +1,10 @@
-"""How well two attributions agree, over many examples: rank correlation, confidence, significance.
+"""Evaluation: how well attributions agree over many examples.
 
-Nothing here knows of models: it sees arrays and Attributions.
+Enters: scores of the same tokens, as arrays or Attributions. Leaves: rank correlations, their means
+with confidence intervals, and paired significance tests. Nothing here knows about models.
+
+Read `correlation.py` first (ranks, Spearman's rho, `rank_correlation` of two Attributions), then
+`significance.py` (means, bootstrap intervals, Wilcoxon tests, Holm's correction).
 """
 
 from attnflow.evaluation.correlation import rank_correlation, spearman

@@ -1,58 +1,39 @@
-"""Spearman's rank correlation between scores of the same tokens.
+"""Spearman's rank correlation between scores of the same tokens, with ties."""
 
-Ranks of scores, with ties.
-"""
-
-from importlib import import_module
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnflow.arrays import to_numpy
 from attnflow.attribution import Attribution
-from attnflow.errors import InputError, MissingDependencyError, ShapeError, check_type
+from attnflow.errors import InputError, ShapeError, check_choice, check_type
+from attnflow.optional import import_optional
 from attnflow.selection import Position
 
 Ties: TypeAlias = Literal["average", "dense"]
 
-# Scores closer than this are tied. Flows are exact to 1e-12, and many are equal but for rounding.
-SAME = 1e-9
-
-
-def import_stats(purpose: str) -> Any:
-    """Import scipy.stats, or say what it is needed for and how to install it."""
-    try:
-        return import_module("scipy.stats")
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"scipy is not installed and {purpose} needs it. "
-            "Install it: pip install 'attnflow[evaluation]'"
-        ) from error
+# Scores closer than this are tied. Flows are exact to 1e-12, and many differ by rounding only.
+TIE_TOLERANCE = 1e-9
 
 
 def rank(
-    scores: ArrayLike, *, ties: Ties = "average", tolerance: float = SAME
+    scores: ArrayLike, *, ties: Ties = "average", tolerance: float = TIE_TOLERANCE
 ) -> NDArray[np.float64]:
-    """The ranks, from 1 for the smallest, along the last axis of [..., tokens].
+    """Return ranks, from 1 for the smallest, along the last axis of [..., tokens].
 
-    ties: "average" gives tied scores the mean of the places they take together, "dense" gives
-    them one place and the next score the next place.
-    tolerance: neighbours in the order of scores that are at most this far apart are tied.
-    Raises InputError for another way to treat ties.
+    ties: "average" gives tied scores the mean of their ranks; "dense" gives them one rank, and the
+    next score the next rank.
+    tolerance: adjacent scores, in sorted order, that differ by at most this are tied.
+    Raises InputError for another value of ties.
 
     >>> rank([0.5, 0.1, 0.5])
     array([2.5, 1. , 2.5])
     >>> rank([0.5, 0.1, 0.5], ties="dense")
     array([2., 1., 2.])
     """
-    if ties not in ("average", "dense"):
-        raise InputError(
-            f"ties is {ties!r}",
-            expected="'average' or 'dense'",
-            fix="Choose one of these.",
-        )
-    stats = import_stats("ranking")
+    check_choice("ties", ties, ("average", "dense"))
+    stats = import_optional("scipy.stats", "ranking")
     values = np.asarray(scores, dtype=np.float64)
     order = np.argsort(values, axis=-1, kind="stable")
     steps = np.diff(np.take_along_axis(values, order, axis=-1), axis=-1) > tolerance
@@ -62,19 +43,22 @@ def rank(
     return np.asarray(stats.rankdata(groups, method=ties, axis=-1), dtype=np.float64)
 
 
-FEWEST = 3  # tokens; of two, ranks can only agree wholly or not at all
+MIN_TOKENS = 3  # with two tokens, rho can only be 1 or -1
 
 
 def spearman(
-    scores: ArrayLike, others: ArrayLike, *, ties: Ties = "average", tolerance: float = SAME
+    scores: ArrayLike,
+    others: ArrayLike,
+    *,
+    ties: Ties = "average",
+    tolerance: float = TIE_TOLERANCE,
 ) -> NDArray[np.float64]:
     """Spearman's rho along the last axis of [..., tokens]; other axes broadcast.
 
-    With average ranks for ties, it is the correlation of the ranks. "dense" is what one of the
-    authors' scripts did: dense ranks in the formula 1 - 6 sum d^2 / (n (n^2 - 1)), which holds for
-    ranks without ties only.
-    Returns nan where scores or others are all tied, since those have no order to compare, and for
-    fewer than 3 tokens; means then leave them out (see `summarize`).
+    ties: "average" correlates average ranks. "dense" follows one of the authors' scripts: dense
+    ranks in the formula 1 - 6 sum d^2 / (n (n^2 - 1)), which is valid only without ties.
+    Returns nan where all scores on one side are tied, and for fewer than 3 tokens; `summarize`
+    leaves these out.
     Raises ShapeError if the numbers of tokens differ.
 
     >>> float(spearman([0.1, 0.2, 0.7], [1, 2, 3]))
@@ -84,13 +68,13 @@ def spearman(
     if first.shape[-1:] != second.shape[-1:] or not first.ndim or not second.ndim:
         raise ShapeError(
             f"scores have shape {list(first.shape)} and others {list(second.shape)}",
-            expected="as many tokens on the last axis",
-            fix="Give scores of the same tokens.",
+            expected="equal numbers of tokens on the last axis",
+            fix="Pass scores of the same tokens.",
         )
     ranks = [rank(values, ties=ties, tolerance=tolerance) for values in (first, second)]
     n = first.shape[-1]
     flat = (np.ptp(ranks[0], axis=-1) == 0) | (np.ptp(ranks[1], axis=-1) == 0) if n else np.True_
-    if n < FEWEST:
+    if n < MIN_TOKENS:
         return np.full(np.broadcast_shapes(first.shape[:-1], second.shape[:-1]), np.nan)
     if ties == "dense":
         squares = np.square(ranks[0] - ranks[1]).sum(-1)
@@ -107,31 +91,35 @@ def rank_correlation(
     *,
     position: Position | None = None,
     ties: Ties = "average",
-    tolerance: float = SAME,
+    tolerance: float = TIE_TOLERANCE,
 ) -> NDArray[np.float64]:
-    """Spearman's rho between two Attributions of the same position, for each layer of the first.
+    """Spearman's rho between two Attributions of one position, for each layer of the first.
 
-    importance: of one layer, as blank-out and gradients have.
-    position: an index or a token's text; the one position of `importance` if not given.
-    Tokens that only one of them has are left out.
-    Returns [..., layers], nan as in `spearman`.
-    Raises InputError if they are of different texts, ShapeError if importance has several layers.
+    importance: an Attribution with one layer, such as blank-out or gradients.
+    position: an index or the text of a token; by default the only position of `importance`.
+    Tokens that only one of them has are ignored.
+    Returns [..., layers]; nan as in `spearman`.
+    Raises InputError for different tokens, ShapeError if importance has several layers.
     """
     for one in (attention, importance):
-        check_type(one, Attribution, "Make one: flow(graph), or importance.blank_out(...).")
+        check_type(
+            one,
+            Attribution,
+            "Create one: flow(graph), or attnflow.importance.blank_out(text, model).",
+        )
     if attention.tokens != importance.tokens:
         raise InputError(
-            f"the attributions are of different texts: {len(attention.tokens)} tokens and "
-            f"{len(importance.tokens)}",
+            f"the attributions have different tokens ({len(attention.tokens)} and "
+            f"{len(importance.tokens)} of them)",
             expected="the same tokens",
-            fix="Compute both for one text.",
+            fix="Compute both for the same text and model.",
         )
     if len(importance.layers) != 1 or (position is None and len(importance.positions) != 1):
         raise ShapeError(
             f"importance has {len(importance.layers)} layers and {len(importance.positions)} "
             "positions",
-            expected="one of each",
-            fix="Choose one, and give the attention first.",
+            expected="one layer and one position",
+            fix="Pass the attention method first, and position=... if there are several.",
         )
     place = importance.positions[0] if position is None else position
     shared = [i for i in attention.columns if i in importance.columns]

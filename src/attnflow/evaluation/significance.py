@@ -1,9 +1,4 @@
-"""Whether two methods differ on the same examples by more than chance.
-
-Confidence intervals of means, by drawing examples again and again (Efron 1979).
-
-Means and standard deviations over examples, also by groups of them.
-"""
+"""Means over examples, their bootstrap intervals, and paired tests between two methods."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -13,15 +8,75 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnflow.errors import InputError, ShapeError
-from attnflow.evaluation.correlation import SAME, import_stats
+from attnflow.evaluation.correlation import TIE_TOLERANCE
+from attnflow.optional import import_optional
 
 RESAMPLES = 10_000
-DRAWN_AT_ONCE = 500  # resamples; to keep the counts, [resamples, examples], small
+
+
+RESAMPLES_PER_BLOCK = 500  # limits the memory of the counts, [resamples, examples]
+
+
+Group = TypeVar("Group", bound=Hashable)
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Mean and standard deviation over examples.
+
+    mean, sd: [...]; sd is the ± in the paper's tables.
+    n: [...], the number of examples with a value. left_out: [...], the number without one.
+    """
+
+    mean: NDArray[np.float64]
+    sd: NDArray[np.float64]
+    n: NDArray[np.int64]
+    left_out: NDArray[np.int64]
+
+
+def summarize(values: ArrayLike) -> Summary:
+    """Summarize values [examples, ...], such as rank correlations [examples, layers].
+
+    Values of nan are left out and counted. If none is left, mean and sd are nan.
+
+    >>> summary = summarize([[0.0], [1.0], [np.nan]])
+    >>> float(summary.mean[0]), float(summary.sd[0]), int(summary.n[0]), int(summary.left_out[0])
+    (0.5, 0.5, 2, 1)
+    """
+    array = np.asarray(values, dtype=np.float64)
+    known = ~np.isnan(array)
+    n = known.sum(axis=0)
+    divisor = np.where(n > 0, n, np.nan)
+    mean = np.where(known, array, 0).sum(axis=0) / divisor
+    squares = np.where(known, np.square(array - mean), 0).sum(axis=0)
+    return Summary(mean, np.sqrt(squares / divisor), n, len(array) - n)
+
+
+def summarize_groups(values: ArrayLike, groups: Sequence[Group]) -> dict[Group, Summary]:
+    """Summarize groups of examples, such as those with the same number of attractors.
+
+    groups: the group of each example. Returns summaries by group, sorted.
+    Raises ShapeError unless there is one group for each example.
+
+    >>> {k: float(s.mean) for k, s in summarize_groups([0.0, 1.0, 0.5], [1, 0, 1]).items()}
+    {0: 1.0, 1: 0.25}
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if len(groups) != len(array):
+        raise ShapeError(
+            f"groups has {len(groups)} entries for {len(array)} examples",
+            expected=f"{len(array)} entries",
+            fix="Pass the group of every example.",
+        )
+    rows: dict[Group, list[int]] = {}
+    for i, group in enumerate(groups):
+        rows.setdefault(group, []).append(i)
+    return {group: summarize(array[rows[group]]) for group in sorted(rows)}  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """The ends of a confidence interval, each of the shape of the mean. level: such as 0.95."""
+    """A confidence interval: its ends, each of the shape of the mean, and its level."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -31,11 +86,11 @@ class Interval:
 def bootstrap_intervals(
     values: ArrayLike, *, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
-    """Percentile intervals of the mean of values [examples, ...] over examples.
+    """Bootstrap percentile intervals of the mean of values [examples, ...] (Efron 1979).
 
-    Whole examples are drawn, so that all that belongs to an example stays together; those whose
-    value is nan are left out of the mean of each draw, and a draw without any is left out.
-    level: the share of draws between the ends. seed: the same one gives the same interval.
+    Whole examples are resampled, so the values of an example stay together. Values of nan are
+    ignored.
+    level: the share of resampled means inside the interval. seed: makes the result reproducible.
     Returns ends of shape [...]; nan where no example has a value.
     Raises InputError for no examples, or a level that is not between 0 and 1.
 
@@ -43,12 +98,12 @@ def bootstrap_intervals(
     >>> float(interval.low[0]), float(interval.high[0])
     (1.0, 1.0)
     """
-    given = np.asarray(values, dtype=np.float64)
-    if not given.ndim or not len(given):
+    array = np.asarray(values, dtype=np.float64)
+    if not array.ndim or not len(array):
         raise InputError(
-            "there are no examples to draw from",
-            expected="at least one",
-            fix="Give some.",
+            "values is empty",
+            expected="at least one example",
+            fix="Pass values [examples, ...].",
         )
     if not 0 < level < 1 or resamples < 1:
         raise InputError(
@@ -56,14 +111,14 @@ def bootstrap_intervals(
             expected="a level between 0 and 1 and 1 resample or more",
             fix="Use 0.95 and 10000.",
         )
-    rows = given.reshape(len(given), -1)
+    rows = array.reshape(len(array), -1)
     known = ~np.isnan(rows)
     filled = np.where(known, rows, 0.0)
     random = np.random.default_rng(seed)
     means = []
     n = len(rows)
-    for start in range(0, resamples, DRAWN_AT_ONCE):
-        size = min(DRAWN_AT_ONCE, resamples - start)
+    for start in range(0, resamples, RESAMPLES_PER_BLOCK):
+        size = min(RESAMPLES_PER_BLOCK, resamples - start)
         counts = random.multinomial(n, np.full(n, 1 / n), size=size).astype(np.float64)
         drawn = counts @ known
         means.append(counts @ filled / np.where(drawn > 0, drawn, np.nan))
@@ -72,17 +127,17 @@ def bootstrap_intervals(
     quantiles = np.full((2, rows.shape[1]), np.nan)
     if some.any():
         quantiles[:, some] = np.nanquantile(np.concatenate(means)[:, some], ends, axis=0)
-    low, high = quantiles.reshape(2, *given.shape[1:])
+    low, high = quantiles.reshape(2, *array.shape[1:])
     return Interval(low, high, level)
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Two methods on the same examples, for each layer.
+    """A paired comparison of two methods, for each layer.
 
-    difference: [layers], the mean of the first minus the second. interval: of that difference.
-    p: [layers], of the Wilcoxon signed-rank test, not corrected; nan where no example differs.
-    n: [layers], how many examples both have a value for.
+    difference: [layers], the mean of first minus second. interval: its confidence interval.
+    p: [layers], of the Wilcoxon signed-rank test, not corrected; nan if no example differs.
+    n: [layers], the number of examples with a value for both.
     """
 
     difference: NDArray[np.float64]
@@ -96,8 +151,8 @@ def compare_paired(
 ) -> Comparison:
     """Compare values [examples, layers] of two methods, example by example.
 
-    The test is Wilcoxon's signed-rank test, of two sides: it asks whether differences lie evenly
-    around 0, and not whether they are normal. Examples that do not differ are left out of it.
+    The test is the two-sided Wilcoxon signed-rank test, which does not assume normal differences.
+    Examples without a difference are left out of it.
     Raises ShapeError if the shapes differ.
     """
     one, other = (np.asarray(values, dtype=np.float64) for values in (first, second))
@@ -105,7 +160,7 @@ def compare_paired(
         raise ShapeError(
             f"the values have shapes {list(one.shape)} and {list(other.shape)}",
             expected="[examples, layers] twice",
-            fix="Give the same examples in the same order.",
+            fix="Pass the same examples in the same order.",
         )
     differences = one - other
     known = ~np.isnan(differences)
@@ -117,84 +172,27 @@ def compare_paired(
 
 
 def _wilcoxon(differences: NDArray[np.float64]) -> float:
-    """The p of the signed-rank test; nan if nothing differs."""
-    stats = import_stats("testing for significance")
-    left = differences[np.abs(differences) > SAME]
-    return float(stats.wilcoxon(left).pvalue) if len(left) else float("nan")
+    """The p value of the signed-rank test; nan if there are no differences."""
+    stats = import_optional("scipy.stats", "significance tests")
+    nonzero = differences[np.abs(differences) > TIE_TOLERANCE]
+    return float(stats.wilcoxon(nonzero).pvalue) if len(nonzero) else float("nan")
 
 
 def holm(p: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
-    """Correct p values for their number, by the method of Holm (1979).
+    """Correct p values for multiple tests (Holm 1979).
 
-    The smallest is multiplied by how many there are, the next by one less, and so on; none gets
-    smaller than one before it, or greater than 1. Values of nan were no tests: they stay, and are
-    not counted. The shape stays.
+    The smallest of n values is multiplied by n, the next by n - 1, and so on; corrected values
+    never decrease in this order and never exceed 1. Values of nan are kept and not counted. The
+    shape stays the same.
 
     >>> holm([0.01, 0.04, 0.03])
     array([0.03, 0.06, 0.06])
     """
-    given = np.asarray(p, dtype=np.float64)
-    flat = given.reshape(-1)
+    array = np.asarray(p, dtype=np.float64)
+    flat = array.reshape(-1)
     tests = np.flatnonzero(~np.isnan(flat))
     order = tests[np.argsort(flat[tests], kind="stable")]
     factors = np.arange(len(order), 0, -1)
     corrected = flat.copy()
     corrected[order] = np.minimum(np.maximum.accumulate(flat[order] * factors), 1.0)
-    return corrected.reshape(given.shape)
-
-
-Group = TypeVar("Group", bound=Hashable)
-
-
-@dataclass(frozen=True, eq=False)
-class Summary:
-    """Values of many examples in few numbers, for each layer.
-
-    mean, sd: [...]; the standard deviation over examples, as the ± of the paper's tables.
-    n: [...], how many examples these are of. left_out: [...], how many had no value.
-    """
-
-    mean: NDArray[np.float64]
-    sd: NDArray[np.float64]
-    n: NDArray[np.int64]
-    left_out: NDArray[np.int64]
-
-
-def summarize(values: ArrayLike) -> Summary:
-    """Sum up values [examples, ...], such as rank correlations [examples, layers].
-
-    Examples whose value is nan are left out, and counted. Without any, mean and sd are nan.
-
-    >>> summary = summarize([[0.0], [1.0], [np.nan]])
-    >>> float(summary.mean[0]), float(summary.sd[0]), int(summary.n[0]), int(summary.left_out[0])
-    (0.5, 0.5, 2, 1)
-    """
-    given = np.asarray(values, dtype=np.float64)
-    known = ~np.isnan(given)
-    n = known.sum(axis=0)
-    divisor = np.where(n > 0, n, np.nan)
-    mean = np.where(known, given, 0).sum(axis=0) / divisor
-    squares = np.where(known, np.square(given - mean), 0).sum(axis=0)
-    return Summary(mean, np.sqrt(squares / divisor), n, len(given) - n)
-
-
-def summarize_groups(values: ArrayLike, groups: Sequence[Group]) -> dict[Group, Summary]:
-    """Sum up each group of examples by itself, such as those with as many attractors.
-
-    groups: the group of each example. Returns them in their order.
-    Raises ShapeError if there are more or fewer groups than examples.
-
-    >>> {k: float(s.mean) for k, s in summarize_groups([0.0, 1.0, 0.5], [1, 0, 1]).items()}
-    {0: 1.0, 1: 0.25}
-    """
-    given = np.asarray(values, dtype=np.float64)
-    if len(groups) != len(given):
-        raise ShapeError(
-            f"{len(groups)} groups were given for {len(given)} examples",
-            expected="one for each",
-            fix="Name the group of every example.",
-        )
-    rows: dict[Group, list[int]] = {}
-    for i, group in enumerate(groups):
-        rows.setdefault(group, []).append(i)
-    return {group: summarize(given[rows[group]]) for group in sorted(rows)}  # type: ignore[type-var]
+    return corrected.reshape(array.shape)

@@ -116,10 +116,10 @@ def test_rows_are_pushed_down_only_where_that_is_cheaper():
             return np.ndarray.__matmul__(self.view(np.ndarray), np.asarray(other)).view(Counting)
 
     counted = weights.view(Counting)
-    multiply_layers(counted, [6], 0, [2])
+    multiply_layers(list(counted), [6], [2])
     assert products == [1] * 5  # one row times a matrix, five times
     products.clear()
-    multiply_layers(counted, [1, 2, 3, 4, 5, 6], 0, range(5))
+    multiply_layers(list(counted), [1, 2, 3, 4, 5, 6], range(5))
     assert products == [5] * 5  # five products of whole matrices
 
 

@@ -1,12 +1,12 @@
-"""The output projection of attention: where models keep it, and what it does to each head."""
+"""The output projection of an attention layer, for edges that depend on it."""
 
 import torch
 from torch import Tensor, nn
 
 from attnflow.errors import AttentionError
-from attnflow.models.capture.call import DotProduct, describe_model
+from attnflow.models.capture.call import AttentionCall, DotProductCall, describe_model
 
-# Where the output projection lies: in the attention module itself, or in the module around it.
+# Names of the output projection inside the attention module.
 INSIDE = (
     "o_proj",  # LLaMA, Mistral, Qwen, Gemma, ViT
     "out_proj",  # BART, CLIP, OPT, GPT-J, nn.MultiheadAttention
@@ -17,9 +17,10 @@ INSIDE = (
     "Wo",  # ModernBERT
     "wo",
     "projection_layer",  # BEiT-type vision models
-    "proj",  # Qwen-VL's vision tower
+    "proj",  # vision tower of Qwen-VL
     "fc_out",
 )
+# Names of the output projection in the module that contains the attention module.
 AROUND = (
     "output.dense",  # BERT, RoBERTa, ELECTRA, older ViT
     "o_proj",
@@ -28,57 +29,72 @@ AROUND = (
 )
 
 
-def head_projections(model: nn.Module, call: DotProduct) -> Tensor:
-    """The part of the output projection that each head is given to: [heads, width, hidden].
+def require_values(call: AttentionCall, edges: str) -> DotProductCall:
+    """Return the call if it has queries, keys and values.
 
-    Raises AttentionError if it is not found.
+    edges: the name of the edges that need them.
+    Raises AttentionError if the model only returned its weights.
+    """
+    if isinstance(call, DotProductCall):
+        return call
+    raise AttentionError(
+        f"{describe_model(call.model)} returns attention weights but not values",
+        expected=f"both for edges={edges!r}",
+        fix="Use edges='attention' or edges='gradient'.",
+    )
+
+
+def head_projections(call: DotProductCall) -> Tensor:
+    """Return the part of the output projection that applies to each head, [heads, width, hidden].
+
+    The bias is left out. Raises AttentionError if the projection is not found.
     """
     _, n_heads, _, _ = call.shape
     width = call.value.shape[-1]
-    projection = _find(model, call.module, n_heads * width)
+    projection = _find_projection(call, n_heads * width)
     if projection is None:
         raise AttentionError(
-            f"no output projection was found for {_name(model, call.module)} of "
-            f"{describe_model(model)}",
-            expected=f"one of {', '.join(INSIDE)}, or around it {', '.join(AROUND)}, that "
-            f"takes {n_heads} heads of {width}",
-            fix="Use edges='attention' or edges='gradient', or add its name to "
+            f"{_module_name(call)} of {describe_model(call.model)} has no known output projection",
+            expected=f"a module that takes {n_heads} heads of width {width}, with one of the names "
+            f"{', '.join(INSIDE)}; or around it {', '.join(AROUND)}",
+            fix="Use edges='attention' or edges='gradient', or add the name to "
             "attnflow.edges.projection.INSIDE.",
         )
     matrix = _as_matrix(projection, call.value, n_heads * width)  # [heads * width, hidden]
     return matrix.reshape(n_heads, width, -1)
 
 
-def _find(model: nn.Module, module: nn.Module | None, width: int) -> nn.Module | None:
-    if module is None:
+def _find_projection(call: DotProductCall, width: int) -> nn.Module | None:
+    """The first module under one of the known names that takes `width` features."""
+    if call.module is None:
         return None
-    names = {id(part): name for name, part in model.named_modules()}
-    places = [(module, path) for path in INSIDE]
-    parent = names.get(id(module), "").rpartition(".")[0]
-    if id(module) in names and parent:
-        places += [(model.get_submodule(parent), path) for path in AROUND]
-    for start, path in places:
-        found: object = start
+    candidates = [(call.module, path) for path in INSIDE]
+    names = {id(module): name for name, module in call.model.named_modules()}
+    parent = names.get(id(call.module), "").rpartition(".")[0]
+    if parent:
+        candidates += [(call.model.get_submodule(parent), path) for path in AROUND]
+    for start, path in candidates:
+        module: object = start
         for name in path.split("."):
-            found = getattr(found, name, None)
-        if isinstance(found, nn.Module) and _n_inputs(found) in (width, None):
-            return found
+            module = getattr(module, name, None)
+        if isinstance(module, nn.Module) and _n_inputs(module) in (width, None):
+            return module
     return None
 
 
 def _n_inputs(projection: nn.Module) -> int | None:
-    """The number of features a projection takes, or None where it does not say."""
+    """The number of input features, or None if the module has no such attribute."""
     if hasattr(projection, "in_features"):
         return int(projection.in_features)  # type: ignore[arg-type]
     return int(projection.nx) if hasattr(projection, "nx") else None  # type: ignore[arg-type]
 
 
 def _as_matrix(projection: nn.Module, like: Tensor, width: int) -> Tensor:
-    """The matrix [width, hidden] that an affine module multiplies rows with, without its bias."""
+    """The matrix [width, hidden] of an affine module, without its bias."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     if isinstance(projection, nn.Linear) and type(projection).forward is nn.Linear.forward:
         return projection.weight.detach().T.to(dtype)
-    # Quantized layers, adapters and transposed weights all do what they do to the unit vectors.
+    # Applied to unit vectors, which works for quantized layers, adapters and transposed weights.
     unit = torch.eye(width, dtype=like.dtype, device=like.device)
     zero = unit.new_zeros(1, width)
     with torch.no_grad():
@@ -86,6 +102,7 @@ def _as_matrix(projection: nn.Module, like: Tensor, width: int) -> Tensor:
     return rows
 
 
-def _name(model: nn.Module, module: nn.Module | None) -> str:
-    names = {id(part): name for name, part in model.named_modules()}
-    return names.get(id(module), "") or type(module).__name__
+def _module_name(call: AttentionCall) -> str:
+    """The path of the attention module in the model, or its class."""
+    names = {id(module): name for name, module in call.model.named_modules()}
+    return names.get(id(call.module), "") or type(call.module).__name__

@@ -1,22 +1,20 @@
 """Rollout and flow of single heads (paper, appendix A.1).
 
-One head of a layer stands on top of the layers below, whose heads are averaged, because the
-feed-forward network mixes what heads bring in. The heads of a layer are a batch: results have them
-on a leading axis.
+One head of a layer is put on top of the layers below, whose heads are averaged, because the
+feed-forward network mixes the outputs of heads. The heads of a layer are a batch: results have a
+leading axis for them.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from array_api_compat import array_namespace
-from array_api_compat import device as device_of
 
 from attnflow.arrays import Array, stack
 from attnflow.attentions import Attentions, name_layer
 from attnflow.attribution import Attribution, Normalize, check_normalize, normalize_scores
 from attnflow.graph import AttentionGraph
 from attnflow.layers import ResidualWeight, merge_heads, mix_residual
-from attnflow.methods.rollout import multiply_layers, rollout
+from attnflow.methods.rollout import multiply_rows, rollout, unstack_layers
 from attnflow.selection import Positions, resolve_layer, resolve_positions
 
 
@@ -31,7 +29,7 @@ def head_rollout(
 ) -> Attribution:
     """Attribute positions to input tokens by the rollout of single heads of one layer.
 
-    layer: its number from 1, -1 for the last. head: its number from 0; all heads if not given.
+    layer: its number from 1, -1 for the last. head: its number from 0; all heads by default.
     The other options are those of `rollout` and of `AttentionGraph.from_attentions`.
     Returns scores: [1, positions, tokens] for one head, [heads, 1, positions, tokens] for all;
     each row sums to 1. The axis of size 1 is the layer. The mean over heads is the rollout.
@@ -46,8 +44,9 @@ def head_rollout(
     chosen = _choose_heads(attentions, layer, head, residual_weight)
     graph, number = chosen.graph, chosen.layer
     rows = resolve_positions(graph.tokens, graph.n_tokens, positions)
+    top = chosen.weights[..., list(rows), :]
     result = Attribution(
-        scores=_roll_out(chosen.weights, graph.weights[: number - 1, :, :], rows),
+        scores=multiply_rows(top, unstack_layers(graph.weights)[: number - 1]),
         tokens=graph.tokens,
         method="head_rollout",
         layers=(number,),
@@ -74,13 +73,14 @@ def head_flow(
     The options are those of `head_rollout` and of `flow`, and so is the shape of the scores.
     Raises SelectionError for a layer, head or position that does not exist.
     """
-    from attnflow.methods.flow import flow  # loads Numba, which head_rollout can do without
+    from attnflow.methods.flow import flow  # imports Numba, which head_rollout does not need
 
     check_normalize(normalize)
     chosen = _choose_heads(attentions, layer, head, residual_weight)
     graph, number = chosen.graph, chosen.layer
     results = [
-        flow(one, layers=number, positions=positions, threads=threads) for one in chosen.graphs()
+        flow(head_graph, layers=number, positions=positions, threads=threads)
+        for head_graph in chosen.graphs()
     ]
     result = replace(
         results[0],
@@ -139,19 +139,3 @@ def _choose_heads(
     attention = merged[0] if head is not None else stack(merged)
     weights = mix_residual(attention, [graph.residual_weights[number - 1]])
     return _ChosenHeads(graph, number, label, attention, weights)
-
-
-def _roll_out(heads: Array, below: Array, positions: Sequence[int]) -> Array:
-    """Rows of heads [..., 1, n, n] times the product of the layers below [layers, n, n]."""
-    xp = array_namespace(heads)
-    rows = xp.take(heads, xp.asarray(list(positions), device=device_of(heads)), axis=-2)
-    n_layers, n = int(below.shape[0]), int(below.shape[-1])
-    n_rows = 1
-    for size in rows.shape[:-1]:
-        n_rows *= int(size)
-    if n_layers and n_rows > n:  # cheaper to multiply the layers below once, for all rows
-        product = multiply_layers(below, [n_layers], 0, range(n))
-        return rows @ product
-    for i in reversed(range(n_layers)):
-        rows = rows @ below[i, :, :]
-    return rows

@@ -1,8 +1,16 @@
-"""Attention rollout: the product of the layers, from a position down to the input (paper §3)."""
+"""Attention rollout: the product of the layers, from a position down to the input (paper §3).
+
+`rollout` is the method. `add_layer`, `multiply_rows` and `multiply_layers` are its arithmetic, for
+NumPy arrays and torch tensors; rollout of single heads, of models while they run, and of padded
+batches uses the same functions. Layers are either A, with the residual connection, or W without it;
+then `residual` holds r, and A = (1 - r) W + r I is never built.
+"""
 
 from collections.abc import Sequence
+from math import prod
+from typing import Any
 
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_torch_array
 from array_api_compat import device as device_of
 
 from attnflow.arrays import Array
@@ -22,9 +30,9 @@ def rollout(
 ) -> Attribution:
     """Attribute each position to input tokens by multiplying layers (paper §3, equation 1).
 
-    layers: numbers from 1, -1 for the last; all above `to_layer` if not given.
-    to_layer: where to stop; 0 is the input. Above it, tokens stand for the positions of that layer.
-    positions: indices or texts of tokens; all if not given. A few cost only vector products.
+    layers: numbers from 1, -1 for the last; all above `to_layer` by default.
+    to_layer: where to stop; 0 is the input. Above it, tokens are the positions of that layer.
+    positions: indices or texts of tokens; all by default. A few cost only vector products.
     normalize: "none", "rows", or "receptive_field" (divided by the rollout of uniform attention).
     Returns scores: [..., layers, positions, tokens]; each row sums to 1.
     Raises SelectionError for a layer or position that does not exist.
@@ -34,13 +42,13 @@ def rollout(
     array([[0.25, 0.75],
            [0.  , 1.  ]])
     """
-    check_type(graph, AttentionGraph, "Make one: AttentionGraph.from_attentions(attentions).")
+    check_type(graph, AttentionGraph, "Build one: AttentionGraph.from_attentions(attentions).")
     check_normalize(normalize)
     bottom = 0 if to_layer == 0 else resolve_layer(graph.n_layers, to_layer)
     numbers = _layers_above(bottom, graph.n_layers, layers)
     chosen = resolve_positions(graph.tokens, graph.n_tokens, positions)
     result = Attribution(
-        scores=multiply_layers(graph.weights, numbers, bottom, chosen),
+        scores=multiply_layers(unstack_layers(graph.weights), numbers, chosen, bottom=bottom),
         tokens=graph.tokens,
         method="rollout",
         layers=numbers,
@@ -60,62 +68,155 @@ def _layers_above(bottom: int, n_layers: int, layers: Layers) -> tuple[int, ...]
     numbers = resolve_layers(n_layers, layers)
     if min(numbers) <= bottom:
         raise SelectionError(
-            f"rollout was asked for from layer {min(numbers)} down to layer {bottom}",
-            expected="to_layer below every layer",
+            f"to_layer is {bottom}, and layers include layer {min(numbers)}",
+            expected="layers above to_layer",
             fix="Lower to_layer.",
         )
     return numbers
 
 
+def unstack_layers(weights: Array) -> list[Array]:
+    """The layers [..., n, n] of [..., layers, n, n], as views."""
+    return [weights[..., i, :, :] for i in range(int(weights.shape[-3]))]
+
+
 def multiply_layers(
-    weights: Array, layers: Sequence[int], bottom: int, positions: Sequence[int]
+    layers: Sequence[Array],
+    numbers: Sequence[int],
+    positions: Sequence[int] | Array | None = None,
+    *,
+    bottom: int = 0,
+    residual: Sequence[float] | None = None,
 ) -> Array:
-    """Rows of the products A_i ... A_(bottom+1), for each layer i: [..., layers, positions, n].
+    """Rows of the products A_i ... A_(bottom+1), for each layer i in `numbers`.
 
-    weights: [..., layers, n, n].
+    layers: A of each layer, [..., n, n]; or W of each layer, with `residual`, r of each layer.
+    numbers: of layers, from 1, distinct and above `bottom`.
+    positions: the rows; all by default. For layers [batch, n, n] also an integer array [batch,
+    positions], with rows for each example.
+    Returns [..., numbers, positions, n].
     """
-    n = int(weights.shape[-1])
-    top = max(layers)
-    # In units of n * n multiplications: matrix products upwards, or rows pushed downwards.
-    upwards = n * (top - bottom - 1)
-    downwards = len(positions) * sum(layer - bottom - 1 for layer in layers)
-    if downwards <= upwards:
-        return _push_down(weights, layers, bottom, positions)
-    return _build_up(weights, layers, bottom, positions)
+    n = int(layers[0].shape[-1])
+    xp, device = array_namespace(layers[0]), device_of(layers[0])
+    rows = None if positions is None else xp.asarray(positions, device=device)
+    n_rows = n if rows is None else int(rows.shape[-1])
+    # In units of n * n multiplications: matrix products upwards, or rows downwards.
+    upwards = n * (max(numbers) - bottom - 1)
+    downwards = n_rows * sum(number - bottom - 1 for number in numbers)
+    multiply = _multiply_down if downwards <= upwards else _multiply_up
+    return multiply(layers, numbers, rows, bottom, residual)
 
 
-def _build_up(
-    weights: Array, layers: Sequence[int], bottom: int, positions: Sequence[int]
+def multiply_rows(rows: Array, layers: Sequence[Array]) -> Array:
+    """Rows [..., rows, n] times the product of layers A, [n, n], from the last layer to the first.
+
+    >>> import numpy as np
+    >>> swap = np.asarray([[0.0, 1.0], [1.0, 0.0]])
+    >>> multiply_rows(np.asarray([[0.75, 0.25]]), [swap, swap, swap])
+    array([[0.25, 0.75]])
+    """
+    n_rows = prod(int(size) for size in rows.shape[:-1])
+    if layers and n_rows > int(rows.shape[-1]):  # cheaper: multiply the layers first
+        return rows @ multiply_layers(layers, [len(layers)])[..., 0, :, :]
+    for layer in reversed(layers):
+        rows = rows @ layer
+    return rows
+
+
+def add_layer(
+    product: Array | None,
+    layer: Array,
+    residual: float | None = None,
+    *,
+    carried: Array | None = None,
 ) -> Array:
-    """Multiply whole matrices from the bottom, and keep the rows and layers asked for."""
-    xp = array_namespace(weights)
-    rows = xp.asarray(list(positions), device=device_of(weights))
-    kept = {}
+    """Put a layer on top of a product of layers: A P, or (1 - r) W P + r P.
+
+    product: P, [..., n, tokens]; None below the first layer, where it is the identity.
+    layer: A, or W if `residual` is given, [..., n, n].
+    carried: [..., n, tokens], what the residual connection carries; P by default. Cross-attention
+    reads from P, the product of the encoder, and carries the product of the decoder.
+    """
+    if product is None:
+        return _first_rows(layer, None, residual)
+    return _multiply_mixed(layer, product, product if carried is None else carried, residual)
+
+
+def _multiply_up(
+    layers: Sequence[Array],
+    numbers: Sequence[int],
+    rows: Array | None,
+    bottom: int,
+    residual: Sequence[float] | None,
+) -> Array:
+    """Multiply whole matrices from the bottom, and select rows and layers."""
+    selected = {}
     product = None
-    for layer in range(bottom + 1, max(layers) + 1):
-        matrix = weights[..., layer - 1, :, :]
-        product = matrix if product is None else matrix @ product
-        if layer in layers:
-            kept[layer] = xp.take(product, rows, axis=-2)
-    return xp.stack([kept[layer] for layer in layers], axis=-3)
+    for number in range(bottom + 1, max(numbers) + 1):
+        r = None if residual is None else residual[number - 1]
+        product = add_layer(product, layers[number - 1], r)
+        if number in numbers:
+            selected[number] = _take_rows(product, rows)
+    xp = array_namespace(product)
+    return xp.stack([selected[number] for number in numbers], axis=-3)
 
 
-def _push_down(
-    weights: Array, layers: Sequence[int], bottom: int, positions: Sequence[int]
+def _multiply_down(
+    layers: Sequence[Array],
+    numbers: Sequence[int],
+    rows: Array | None,
+    bottom: int,
+    residual: Sequence[float] | None,
 ) -> Array:
-    """Take the rows asked for at each layer, and push all of them down together."""
-    xp = array_namespace(weights)
-    rows = xp.asarray(list(positions), device=device_of(weights))
-    block = None  # the rows of all layers so far, one layer after another, highest layer first
-    for layer in range(max(layers), bottom, -1):
-        matrix = weights[..., layer - 1, :, :]
+    """Select rows at each layer, and multiply all of them with the layers below together."""
+    xp = array_namespace(layers[0])
+    block = None  # the rows of all layers so far, highest layer first
+    for number in range(max(numbers), bottom, -1):
+        layer = layers[number - 1]
+        r = None if residual is None else residual[number - 1]
         if block is not None:
-            block = block @ matrix
-        if layer in layers:
-            start = xp.take(matrix, rows, axis=-2)
-            block = start if block is None else xp.concat([block, start], axis=-2)
-    shape = (*weights.shape[:-3], len(layers), len(positions), weights.shape[-1])
-    by_layer = xp.reshape(block, shape)
-    highest_first = sorted(layers, reverse=True)
-    order = xp.asarray([highest_first.index(n) for n in layers], device=device_of(weights))
-    return xp.take(by_layer, order, axis=-3)
+            block = _multiply_mixed(block, layer, block, r)
+        if number in numbers:
+            first = _first_rows(layer, rows, r)
+            block = first if block is None else xp.concat([block, first], axis=-2)
+    shape = layers[0].shape
+    by_layer = xp.reshape(block, (*shape[:-2], len(numbers), -1, shape[-1]))
+    highest_first = sorted(numbers, reverse=True)
+    order = [highest_first.index(number) for number in numbers]
+    return xp.take(by_layer, xp.asarray(order, device=device_of(by_layer)), axis=-3)
+
+
+def _multiply_mixed(left: Array, right: Array, carried: Array, residual: float | None) -> Array:
+    """(1 - r) left @ right + r carried; left @ right if there is no residual connection to add."""
+    if residual is None:
+        return left @ right
+    if is_torch_array(left) and left.ndim == right.ndim == 3:  # in one kernel
+        return carried.baddbmm(left, right, beta=residual, alpha=1 - residual)
+    return (1 - residual) * (left @ right) + residual * carried
+
+
+def _first_rows(layer: Array, rows: Array | None, residual: float | None) -> Array:
+    """Some rows of one layer: of A, or of (1 - r) W + r I."""
+    selected = _take_rows(layer, rows)
+    if residual is None:
+        return selected
+    mixed = (1 - residual) * selected
+    indices = array_namespace(mixed).arange(int(mixed.shape[-2]), device=device_of(mixed))
+    columns = indices if rows is None else rows
+    mixed[(*_examples(mixed, columns), indices, columns)] += residual
+    return mixed
+
+
+def _take_rows(matrix: Array, rows: Array | None) -> Array:
+    """Rows of [..., n, n]; rows: their indices [rows] or [batch, rows], or None for all."""
+    if rows is None:
+        return matrix
+    return matrix[(*_examples(matrix, rows), rows, slice(None))]
+
+
+def _examples(matrix: Array, rows: Array) -> tuple[Any, ...]:
+    """The index of the axes before rows: all, or each example with its own rows."""
+    if rows.ndim == 1:
+        return (...,)
+    xp = array_namespace(matrix)
+    return (xp.arange(int(rows.shape[0]), device=device_of(matrix))[:, None],)

@@ -1,6 +1,9 @@
-"""Attention captured from torch and Hugging Face models.
+"""Models: loading them, encoding inputs, reading predictions, and capturing attention.
 
-Importing this loads neither torch nor transformers; using a name does.
+A text or image and a model enter; inputs, predictions and attention graphs leave. Read `loading`,
+`inputs` and `prediction` first, then `vision` for images and `capture` for attention. `builtin`
+holds the models that come with attnflow. Importing this package loads neither torch nor
+transformers; the functions below do when they are first used.
 """
 
 from importlib import import_module
@@ -11,18 +14,13 @@ if TYPE_CHECKING:
 
 __all__ = ["capture_attentions", "capture_graphs", "capture_rollout"]
 
-# Where each name lives, to be loaded when first used.
-_HOME = {
-    "capture_attentions": "capture.api",
-    "capture_graphs": "capture.api",
-    "capture_rollout": "capture.api",
-}
+_CAPTURE = "attnflow.models.capture.api"  # imports torch
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module 'attnflow.models' has no attribute {name!r}")
-    return getattr(import_module(f"attnflow.models.{_HOME[name]}"), name)
+    return getattr(import_module(_CAPTURE), name)
 
 
 def __dir__() -> list[str]:

@@ -1,10 +1,7 @@
-"""Attention captured while a model runs, whatever kernels it was loaded with.
+"""Capture attention while a model runs: as Attentions, as graphs, or as rollout.
 
-Models of transformers are captured through its attention registry, or through `output_attentions`
-where they do not use that; plain torch models through `scaled_dot_product_attention`. In every case
-the model is left as it was, and its output is its own.
-
-Rollout while a model runs: only the product of the layers so far is kept.
+Models of transformers and plain torch models are supported, with any attention implementation.
+The model runs in evaluation mode and is restored afterwards; its output is unchanged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,89 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnflow.attentions import Attentions, label_tokens
+from attnflow.attentions import Attentions, label_tokens, rescale_rows
 from attnflow.attribution import Attribution
-from attnflow.edges.gradient import Target, WithGradients, score_output
-from attnflow.edges.value import Edges, check_edges, weigh
-from attnflow.errors import AttentionError, InputError
+from attnflow.edges.registry import EDGES, EdgeWeighting
+from attnflow.errors import AttentionError, InputError, ShapeError
 from attnflow.graph import AttentionGraph
 from attnflow.layers import Heads, ResidualWeight, describe_heads, resolve_residual
-from attnflow.models.capture.build import KeptHeads, build_graphs, merge_call, rescale
+from attnflow.methods.rollout import add_layer
 from attnflow.models.capture.call import AttentionCall, describe_model
-from attnflow.models.capture.hooks import check_run, run
+from attnflow.models.capture.forward import check_arguments, run_model
+from attnflow.models.capture.gradients import RecordedWeights, Target, score_output
+from attnflow.models.capture.graphs import build_graphs
+from attnflow.models.capture.heads import KeptHeads, merge_call, merge_edges, remove_sink
 from attnflow.models.capture.padding import Padding, check_examples
 from attnflow.models.capture.roles import Role, Roles
 from attnflow.selection import Positions, resolve_positions
-
-
-class RunningRollout:
-    """The product of the layers that have run, for a batch.
-
-    own: [batch, n, n], positions of the model or its encoder over the tokens of the input.
-    decoder: [batch, m, n + m], positions of the decoder over those of encoder and decoder.
-    """
-
-    def __init__(self, residual_weight: ResidualWeight) -> None:
-        self.residual_weight = residual_weight
-        self.n_layers = 0
-        self.own: Tensor | None = None
-        self.decoder: Tensor | None = None
-
-    def add(self, layer: Tensor, role: Role) -> None:
-        """Put a layer [batch, queries, keys] on top, with its residual connection."""
-        residual = self._next_residual()
-        if role in ("self", "encoder"):
-            if self.own is not None and self.own.shape != layer.shape:
-                return  # another input: refused, with its name, once the model has run
-            self.own = _mix(residual, layer, self.own)
-        elif role == "decoder":
-            self.decoder = _mix(residual, layer, self._start(layer))
-        else:
-            below = self._start(layer.new_zeros(layer.shape[0], layer.shape[1], 0))
-            assert self.own is not None
-            below *= residual
-            n = self.own.shape[-1]
-            below[..., :n] += (1 - residual) * (layer.to(self.own.device) @ self.own)
-            self.decoder = below
-
-    def product(self) -> Tensor:
-        """[batch, positions, tokens] of the whole model."""
-        assert self.own is not None
-        if self.decoder is None:
-            return self.own
-        n_decoder = self.decoder.shape[1]
-        encoder = torch.nn.functional.pad(self.own, (0, n_decoder))
-        return torch.cat([encoder, self.decoder], dim=1)
-
-    def _next_residual(self) -> float:
-        """The residual weight of the next layer; the last one where too few were given.
-
-        How many are needed is only known, and checked, after the model has run.
-        """
-        layer, self.n_layers = self.n_layers, self.n_layers + 1
-        if isinstance(self.residual_weight, int | float):
-            return float(self.residual_weight)
-        return float(self.residual_weight[min(layer, len(self.residual_weight) - 1)])
-
-    def _start(self, layer: Tensor) -> Tensor:
-        """The decoder's positions so far: at first, each is its own token."""
-        if self.decoder is not None:
-            return self.decoder
-        assert self.own is not None
-        batch, n_decoder = layer.shape[:2]
-        unit = torch.eye(n_decoder, dtype=self.own.dtype, device=self.own.device)
-        own = torch.nn.functional.pad(unit, (self.own.shape[-1], 0))
-        return own.expand(batch, *own.shape).clone()
-
-
-def _mix(residual: float, layer: Tensor, below: Tensor | None) -> Tensor:
-    """((1 - r) W + r I) P; the first layer stands on the identity."""
-    if below is None:
-        mixed = layer * (1 - residual)
-        mixed.diagonal(dim1=-2, dim2=-1).add_(residual)
-        return mixed
-    return torch.baddbmm(below, layer.to(below.device), below, beta=residual, alpha=1 - residual)
-
 
 Tokens = Sequence[Sequence[str]] | None
 
@@ -103,25 +32,26 @@ Tokens = Sequence[Sequence[str]] | None
 def capture_attentions(
     model: nn.Module, inputs: Mapping[str, Any], *, tokens: Tokens = None
 ) -> tuple[list[Attentions], Any]:
-    """Run the model, and keep the attention weights of all heads of all layers.
+    """Run the model, and return the attention weights of all heads of all layers.
 
-    model: in evaluation mode. inputs: its arguments by name, such as the tokenizer returned.
-    tokens: the text of each example's tokens without padding; "0", "1", ... if not given.
+    model: a model of transformers or a torch module.
+    inputs: its arguments by name, such as the result of the tokenizer.
+    tokens: the texts of the tokens of each example, without padding; "0", "1", ... by default.
     Returns one Attentions per example, with padding cut away, and the output of the model.
-    Raises AttentionError if there is no attention to see, or for an encoder-decoder.
+    Raises AttentionError if the model has no attention, or is an encoder-decoder.
     """
     layers: list[Tensor] = []
 
-    def look(call: AttentionCall, _: Role) -> None:
-        layers.append(rescale(call, call.weights()))
+    def observe(call: AttentionCall, _: Role) -> None:
+        layers.append(remove_sink(call, call.weights()))
 
-    roles, output = _run(model, inputs, look)
-    padding = _padding(roles, inputs, tokens)
+    roles, output = _run(model, inputs, observe)
+    padding = _find_padding(roles, inputs, tokens)
     if roles.is_encoder_decoder:
         raise AttentionError(
             f"{describe_model(model)} is an encoder-decoder, whose cross-attention is not square",
             expected="one stack of layers",
-            fix="Use capture_graphs(model, inputs), which joins encoder and decoder, or give "
+            fix="Use capture_graphs(model, inputs), which joins encoder and decoder, or capture "
             "model.get_encoder().",
         )
     examples = []
@@ -141,38 +71,38 @@ def capture_graphs(
     tokens: Tokens = None,
     heads: Heads = "mean",
     residual_weight: ResidualWeight = 0.5,
-    edges: Edges = "attention",
+    edges: str = "attention",
     target: Target | None = None,
     kept_heads: KeptHeads | None = None,
 ) -> tuple[list[AttentionGraph], Any]:
-    """Run the model, and merge the heads of each layer as it finishes.
+    """Run the model, and return its attention as graphs.
 
-    model, inputs, tokens: as for `capture_attentions`; tokens of an encoder-decoder are those of
-    the encoder, then those of the decoder.
-    heads, residual_weight: as for AttentionGraph.from_attentions.
-    edges: "attention"; "effective", the absolute value of the attention that can change a layer's
-    output; "value", the length of what each key adds to the output; "gradient", the positive part
-    of attention times its gradient for the target. Rows are rescaled to sum to 1. Where a row has
-    nothing, the position attends to itself.
-    target: for "gradient", from the output to the score [batch] to explain; if not given, the
-    largest logit of the class, or of the next token.
-    kept_heads: where to keep the attention of all heads as well, which changes nothing else.
+    The heads of each layer are merged while the model runs.
+    model, inputs, tokens: as for `capture_attentions`. The tokens of an encoder-decoder are those
+    of the encoder, followed by those of the decoder.
+    heads, residual_weight: as for `AttentionGraph.from_attentions`.
+    edges: the name of an edge weighting in `attnflow.edges.registry.EDGES`. Rows are rescaled to
+    sum to 1; a position whose row is 0 attends to itself.
+    target: for edges that need a gradient, a function from the output of the model to the score
+    [batch] to explain. By default the largest logit of the classes, or of the next token.
+    kept_heads: also stores the attention weights of all heads.
     Returns one AttentionGraph per example, and the output of the model.
+    Raises AttentionError if the model has no attention, SelectionError for unknown edges.
     """
-    check_edges(edges)
-    if target is not None and edges != "gradient":
+    weighting = EDGES[edges]
+    if target is not None and not weighting.needs_gradient:
         raise InputError(
-            f"target was given with edges={edges!r}",
-            expected="one with edges='gradient' only",
-            fix="Leave target out, or ask for gradient edges.",
+            f"target was passed with edges={edges!r}, which need no gradient",
+            expected="no target",
+            fix="Remove target, or choose edges that need a gradient.",
         )
-    if edges == "gradient":
-        roles, layers, padding, output = _gradient_layers(
-            model, inputs, tokens, heads, target, kept_heads
+    if weighting.needs_gradient:
+        roles, layers, output = _capture_gradient_edges(
+            model, inputs, weighting, heads, target, kept_heads
         )
     else:
-        roles, layers, output = _edge_layers(model, inputs, edges, heads, kept_heads)
-        padding = _padding(roles, inputs, tokens)
+        roles, layers, output = _capture_edges(model, inputs, weighting, heads, kept_heads)
+    padding = _find_padding(roles, inputs, tokens)
     if kept_heads is not None:
         kept_heads.finish(padding, tokens)
     graphs = build_graphs(
@@ -180,8 +110,7 @@ def capture_graphs(
         padding,
         tokens=tokens,
         residual_weight=residual_weight,
-        settings={"heads": describe_heads(heads)}
-        | ({} if edges == "attention" else {"edges": edges}),
+        settings={"heads": describe_heads(heads), "edges": edges},
     )
     return graphs, output
 
@@ -195,25 +124,25 @@ def capture_rollout(
     residual_weight: ResidualWeight = 0.5,
     positions: Positions = None,
 ) -> tuple[list[Attribution], Any]:
-    """Attention rollout of the last layer, multiplied up while the model runs.
+    """Run the model, and return the attention rollout of its last layer.
 
-    Only the product of the layers so far is kept, so memory does not grow with their number.
-    The options are those of `capture_graphs`. positions: indices or texts of tokens; all if not
-    given.
+    Layers are multiplied while the model runs, and only the product is kept, so that memory does
+    not grow with the number of layers.
+    The options are those of `capture_graphs`. positions: indices or texts of tokens; all by
+    default.
     Returns one Attribution [1, positions, tokens] per example, and the output of the model.
     """
     rollout = RunningRollout(residual_weight)
 
-    def look(call: AttentionCall, role: Role) -> Tensor | None:
-        layer, output = merge_call(call, heads, f"layer {rollout.n_layers + 1}")
-        rollout.add(layer, role)
-        return output
+    def observe(call: AttentionCall, role: Role) -> None:
+        rollout.add(merge_call(call, heads), role)
 
-    roles, output = _run(model, inputs, look)
-    padding = _padding(roles, inputs, tokens)
+    roles, output = _run(model, inputs, observe)
+    padding = _find_padding(roles, inputs, tokens)
     residual = resolve_residual(residual_weight, rollout.n_layers)
     settings = {
         "heads": describe_heads(heads),
+        "edges": "attention",
         "residual_weight": residual[0] if len(set(residual)) == 1 else list(residual),
         "to_layer": 0,
         "normalize": "none",
@@ -236,76 +165,172 @@ def capture_rollout(
     return examples, output
 
 
-def _edge_layers(
+class RunningRollout:
+    """The rollout of the layers that have run so far, for a batch.
+
+    own: [batch, n, n], positions of the model, or of its encoder, over input tokens.
+    decoder: [batch, m, n + m], positions of the decoder over tokens of encoder and decoder.
+    """
+
+    def __init__(self, residual_weight: ResidualWeight) -> None:
+        self.residual_weight = residual_weight
+        self.n_layers = 0
+        self.own: Tensor | None = None
+        self.decoder: Tensor | None = None
+
+    def add(self, layer: Tensor, role: Role) -> None:
+        """Add a layer [batch, queries, keys], without its residual connection, on top."""
+        residual = self._next_residual()
+        if self.own is not None:
+            layer = layer.to(self.own.device)
+        if role in ("self", "encoder"):
+            if self.own is not None and self.own.shape != layer.shape:
+                return  # positions changed: Roles.finish raises the error after the model has run
+            self.own = add_layer(self.own, layer, residual)
+        elif role == "decoder":
+            below = self._identity(layer) if self.decoder is None else self.decoder
+            self.decoder = add_layer(below, layer, residual)
+        else:
+            assert self.own is not None
+            assert self.decoder is not None
+            encoder, decoder = self.decoder.tensor_split([self.own.shape[-1]], dim=-1)
+            attended = add_layer(self.own, layer, residual, carried=encoder)
+            self.decoder = torch.cat([attended, residual * decoder], dim=-1)
+
+    def product(self) -> Tensor:
+        """The rollout [batch, positions, tokens] of the whole model."""
+        assert self.own is not None
+        if self.decoder is None:
+            return self.own
+        n_decoder = self.decoder.shape[1]
+        encoder = torch.nn.functional.pad(self.own, (0, n_decoder))
+        return torch.cat([encoder, self.decoder], dim=1)
+
+    def _next_residual(self) -> float:
+        """The residual weight of the next layer; the last weight if there are too few.
+
+        The number of layers is known, and checked, only after the model has run.
+        """
+        layer, self.n_layers = self.n_layers, self.n_layers + 1
+        if isinstance(self.residual_weight, int | float):
+            return float(self.residual_weight)
+        return float(self.residual_weight[min(layer, len(self.residual_weight) - 1)])
+
+    def _identity(self, layer: Tensor) -> Tensor:
+        """The rollout of the decoder before its first layer: each position is its own token."""
+        assert self.own is not None
+        batch, n_decoder = layer.shape[:2]
+        identity = torch.eye(n_decoder, dtype=self.own.dtype, device=self.own.device)
+        identity = torch.nn.functional.pad(identity, (self.own.shape[-1], 0))
+        return identity.expand(batch, *identity.shape)
+
+
+def _capture_edges(
     model: nn.Module,
     inputs: Mapping[str, Any],
-    edges: Edges,
+    weighting: EdgeWeighting,
     heads: Heads,
     kept_heads: KeptHeads | None,
 ) -> tuple[Roles, list[Tensor], Any]:
-    """The edges [batch, queries, keys] of each layer, for all weightings but gradients."""
+    """Run the model, and return roles, edges [batch, queries, keys] of each layer, and output."""
     layers: list[Tensor] = []
+    smallest: list[Tensor] = []
 
-    def look(call: AttentionCall, role: Role) -> Tensor | None:
+    def observe(call: AttentionCall, role: Role) -> None:
         if kept_heads is not None:
-            kept_heads.look(call, role)
-        layer, output = weigh(model, call, edges, heads, f"layer {len(layers) + 1}")
-        layers.append(layer)
-        return output
+            kept_heads.add(call, role)
+        edges = weighting.weigh(call, heads=heads)
+        batch, _, n_queries, n_keys = call.shape
+        _check_shape(edges, (batch, n_queries, n_keys), weighting)
+        smallest.append(edges.amin())
+        layers.append(rescale_rows(edges))
 
-    roles, output = _run(model, inputs, look)
+    roles, output = _run(model, inputs, observe)
+    _check_not_negative(smallest, weighting)
     return roles, layers, output
 
 
-def _gradient_layers(
+def _capture_gradient_edges(
     model: nn.Module,
     inputs: Mapping[str, Any],
-    tokens: Tokens,
+    weighting: EdgeWeighting,
     heads: Heads,
     target: Target | None,
     kept_heads: KeptHeads | None,
-) -> tuple[Roles, list[Tensor], Padding, Any]:
-    """The gradient edges [batch, queries, keys] of each layer."""
-    kept = WithGradients()
+) -> tuple[Roles, list[Tensor], Any]:
+    """The same as `_capture_edges`, for edges that need a gradient."""
+    recorded = RecordedWeights()
 
-    def look(call: AttentionCall, role: Role) -> Tensor | None:
-        replaced = kept.keep(call, role)
-        if kept_heads is not None:  # afterwards: what a call keeps must know of gradients
-            kept_heads.look(call, role)
-        return replaced
+    def observe(call: AttentionCall, role: Role) -> None:
+        recorded.add(call)
+        if kept_heads is not None:  # afterwards, because it caches tensors without gradients
+            kept_heads.add(call, role)
 
-    roles, output = _run(model, inputs, look, differentiable=True)
-    padding = _padding(roles, inputs, tokens)
+    roles, output = _run(model, inputs, observe, differentiable=True)
+    padding = _find_padding(roles, inputs, None)
     scores = score_output(
         model,
         output,
         target,
-        padding.last(roles.roles[-1]),
-        causal=lambda: roles.is_encoder_decoder or padding.looks_back_only(kept.weights),
+        padding.last_tokens(roles.roles[-1]),
+        causal=lambda: roles.is_encoder_decoder or padding.attends_backwards(recorded.layers),
     )
-    return roles, kept.edges(scores, heads, model), padding, output
+    layers = []
+    for i, (weights, gradient) in enumerate(recorded.gradients(scores, model)):
+        edges = weighting.weigh(weights, gradient)
+        _check_shape(edges, tuple(weights.shape), weighting)
+        _check_not_negative([edges.amin()], weighting)
+        layers.append(merge_edges(edges, heads, f"layer {i + 1}"))
+    return roles, layers, output
+
+
+def _check_shape(edges: Any, expected: tuple[int, ...], weighting: EdgeWeighting) -> None:
+    """Check the result of a registered function, which may come from another package."""
+    if isinstance(edges, Tensor) and edges.shape == expected:
+        return
+    returned = list(edges.shape) if isinstance(edges, Tensor) else type(edges).__name__
+    axes = "[batch, heads, queries, keys]" if len(expected) == 4 else "[batch, queries, keys]"
+    raise ShapeError(
+        f"the function of edges {weighting.name!r} returned {returned}",
+        expected=f"a tensor {axes}, here {list(expected)}",
+        fix="Correct the function; EdgeWeighting in attnflow.edges.registry says what it returns.",
+    )
+
+
+def _check_not_negative(smallest: Sequence[Tensor], weighting: EdgeWeighting) -> None:
+    """Check the smallest edge of each layer; after the run, so that a GPU need not wait."""
+    for value in smallest:
+        if not float(value) >= 0:
+            raise AttentionError(
+                f"the function of edges {weighting.name!r} returned {float(value):.3g}",
+                expected="edges that are not negative",
+                fix="Return the absolute value or the positive part of each edge.",
+            )
 
 
 def _run(
     model: nn.Module,
     inputs: Mapping[str, Any],
-    look: Callable[[AttentionCall, Role], Tensor | None],
+    observe: Callable[[AttentionCall, Role], None],
     *,
     differentiable: bool = False,
 ) -> tuple[Roles, Any]:
-    """Run the model, look at each call of attention with its role, and check what was seen."""
-    check_run(model, inputs)
+    """Run the model, show each attention call with its role, and check that they fit together."""
+    check_arguments(model, inputs)
     roles = Roles(model)
-    with roles.counting():
-        output = run(
-            model, inputs, lambda call: look(call, roles.of(call)), differentiable=differentiable
+    with roles.count_runs():
+        output = run_model(
+            model,
+            inputs,
+            lambda call: observe(call, roles.add(call)),
+            differentiable=differentiable,
         )
     roles.finish()
     return roles, output
 
 
-def _padding(roles: Roles, inputs: Mapping[str, Any], tokens: Tokens) -> Padding:
-    """The padding of what was captured, and a check of the number of examples."""
+def _find_padding(roles: Roles, inputs: Mapping[str, Any], tokens: Tokens) -> Padding:
+    """The padding of the captured layers. Raises ShapeError for a wrong number of examples."""
     sizes: dict[Role, int] = {}
     for role, shape in zip(roles.roles, roles.shapes, strict=True):
         sizes.setdefault(role, shape[2])

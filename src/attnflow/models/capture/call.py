@@ -1,82 +1,74 @@
-"""One call of attention: queries, keys and values of all heads, and the weights they give.
+"""One layer's attention while a model runs: an `AttentionCall`.
 
-Whoever runs the model makes one `AttentionCall` for each layer that runs. An observer looks at it,
-and may return the output itself if it had to compute it another way.
-
-Memory to compute block after block in.
+A hook makes one call for each attention layer that runs and shows it to an observer. The observer
+asks the call for weights, and may set its `output`, which then becomes the output of the layer.
+`DotProductCall` is the only place where attention weights are computed. Merging heads is in
+`heads`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from math import prod
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-
-class Scratch:
-    """Memory that is used again and again: fresh memory costs more than the arithmetic in it."""
-
-    def __init__(self) -> None:
-        self.held: dict[int, Tensor] = {}
-
-    def take(self, place: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """A tensor of this shape, of the type and on the device of `like`; its values are random.
-
-        There is one for each place at a time.
-        """
-        size = prod(shape)
-        if place not in self.held or self.held[place].numel() < size:
-            self.held[place] = like.new_empty(size)
-        return self.held[place][:size].view(shape)
-
-
-# How many weights are computed at a time: on a CPU they should stay in its cache, while a GPU needs
+# How many weights are computed at a time. On a CPU they should stay in its cache; a GPU needs
 # enough of them to be busy.
 BLOCK_SIZE = {"cpu": 2**18, "cuda": 2**25}
 
-Observer: TypeAlias = "Callable[[AttentionCall], Tensor | None]"
+ALL = slice(None)
+
+Observer: TypeAlias = "Callable[[AttentionCall], object]"
 
 
 class AttentionCall(ABC):
-    """One layer that runs. module: its attention module, or None where that is not known."""
+    """The attention of one layer, while the layer runs.
 
+    model: the model that runs. layer: the name of the layer in messages, such as "layer 3".
+    module: the attention module, or None if it is not known.
+    output: [batch, heads, queries, width], or None. If an observer sets it, the layer returns it
+    and attention is not computed again.
+    """
+
+    model: nn.Module
+    layer: str = "the layer"
     module: nn.Module | None
+    output: Tensor | None = None
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int, int, int]:
-        """The sizes of [batch, heads, queries, keys]."""
+        """The sizes [batch, heads, queries, keys]."""
 
     @property
     @abstractmethod
     def device(self) -> torch.device:
-        """Where the weights are computed."""
+        """The device of the weights."""
 
     @abstractmethod
     def weights(
-        self,
-        heads: slice = slice(None),
-        rows: slice = slice(None),
-        scratch: Scratch | None = None,
+        self, heads: slice = ALL, rows: slice = ALL, scratch: "Scratch | None" = None
     ) -> Tensor:
-        """The weights [batch, heads, queries, keys] of some heads and queries, at least float32.
+        """Attention weights [batch, heads, queries, keys] of some heads and queries.
 
-        scratch: memory to compute in; what was computed in it before is lost.
+        They are float32, or float64 if the model is. scratch: memory to compute in; weights that
+        were computed in it before are overwritten.
         """
 
     @abstractmethod
-    def output(self, weights: Tensor) -> Tensor | None:
-        """The values [batch, heads, queries, width] that the weights of all heads add up to.
-
-        None where the model has computed them already.
-        """
+    def set_output(self, weights: Tensor) -> None:
+        """Compute the output of the layer from the weights of all heads, where that is possible."""
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
-        """Heads and queries in blocks of bounded size, all heads of some queries in turn."""
+        """Slices of heads and of queries with at most BLOCK_SIZE weights, or one row.
+
+        All heads of some queries come one after another.
+        """
         batch, n_heads, n_queries, n_keys = self.shape
         size = BLOCK_SIZE.get(self.device.type, BLOCK_SIZE["cuda"])
         rows = min(max(size // (batch * n_keys), 1), n_queries)
@@ -86,55 +78,21 @@ class AttentionCall(ABC):
                 yield slice(head, head + heads), slice(row, row + rows)
 
 
-@dataclass(frozen=True, eq=False)
-class Returned(AttentionCall):
-    """The weights [batch, heads, queries, keys] that a model returned.
-
-    role: "self", "encoder", "decoder" or "cross".
-    """
-
-    returned: Tensor
-    role: str = "self"
-    module: nn.Module | None = None
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """The sizes of [batch, heads, queries, keys]."""
-        batch, heads, queries, keys = self.returned.shape
-        return batch, heads, queries, keys
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.returned.device
-
-    def weights(
-        self,
-        heads: slice = slice(None),
-        rows: slice = slice(None),
-        scratch: Scratch | None = None,  # noqa: ARG002
-    ) -> Tensor:
-        """The weights of some heads and queries."""
-        return self.returned[:, heads, rows].to(_at_least_float32(self.returned))
-
-    def output(self, weights: Tensor) -> None:
-        """None: the model has run."""
-
-
-@dataclass(frozen=True, eq=False)
-class DotProduct(AttentionCall):
-    """What one layer attends with, after rotary positions.
+@dataclass(eq=False)
+class DotProductCall(AttentionCall):
+    """Attention computed from queries, keys and values, after rotary embeddings.
 
     query: [batch, heads, queries, width].
-    key, value: [batch, key heads, keys, width]; each key head serves as many query heads.
-    scaling: what the products of queries and keys are multiplied with.
-    mask: None, or of a shape that fits [batch, heads, queries, keys]: true where a key is visible,
-    or numbers to add.
-    causal: whether queries see no later keys, in addition to the mask.
-    position_bias: numbers to add, as in T5.
-    softcap: scores are squeezed between -softcap and softcap, as in Gemma 2.
-    sinks: [heads], scores of a key that is no token and has no value, as in GPT-OSS.
-    wants_output: whether the output may as well come from the weights, should all be computed.
+    key, value: [batch, key heads, keys, width]; several query heads may share a key head.
+    scaling: factor of the dot products.
+    mask: None, or broadcastable to [batch, heads, queries, keys]: True where a key is visible, or
+    numbers to add to the scores.
+    causal: whether later keys are hidden, in addition to the mask.
+    position_bias: numbers to add to the scores, as in T5.
+    softcap: scores are squashed to between -softcap and softcap, as in Gemma 2.
+    sinks: [heads], score of an additional key that has no value, as in GPT-OSS.
+    output_from_weights: whether to compute the output from the weights when all of them are
+    computed anyway, instead of by the attention kernel of torch.
     """
 
     module: nn.Module | None
@@ -147,106 +105,108 @@ class DotProduct(AttentionCall):
     position_bias: Tensor | None = None
     softcap: float | None = None
     sinks: Tensor | None = None
-    wants_output: bool = False
+    output_from_weights: bool = False
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The sizes of [batch, heads, queries, keys]."""
+        """The sizes [batch, heads, queries, keys]."""
         batch, heads, queries, _ = self.query.shape
         return batch, heads, queries, self.key.shape[2]
 
     @property
     def device(self) -> torch.device:
-        """Where the queries are."""
+        """The device of the queries."""
         return self.query.device
 
     def weights(
-        self,
-        heads: slice = slice(None),
-        rows: slice = slice(None),
-        scratch: Scratch | None = None,
+        self, heads: slice = ALL, rows: slice = ALL, scratch: "Scratch | None" = None
     ) -> Tensor:
-        """The weights [batch, heads, queries, keys] of some heads and queries.
+        """Attention weights [batch, heads, queries, keys] of some heads and queries.
 
-        Rows sum to 1, or to less where a sink takes a part. A query that sees no key, as padding
-        may be, spreads its weight evenly, so that there is never a nan.
+        Rows sum to 1, or to less if there is a sink. A query that sees no key, such as padding,
+        attends to all keys equally, so weights are never nan.
         """
-        dtype = _at_least_float32(self.query)
+        scores = self._scores(heads, rows, scratch)
+        if self.sinks is None:
+            out = None if scratch is None else scratch.take(1, tuple(scores.shape), scores)
+            return torch.softmax(scores, -1, out=out)
+        sinks = self.sinks[heads].to(scores.dtype)[None, :, None, None]
+        with_sink = torch.cat([scores, sinks.expand(*scores.shape[:-1], 1)], -1)
+        return with_sink.softmax(-1)[..., :-1]
+
+    def _scores(self, heads: slice, rows: slice, scratch: "Scratch | None") -> Tensor:
+        """Masked scores [batch, heads, queries, keys], before the softmax."""
         query = self._scaled_query[:, heads, rows]
-        key = self.for_heads(self._columns_of_keys, heads)
-        shape = (*query.shape[:3], key.shape[3])
+        key = self.for_heads(self._contiguous_key, heads)
+        shape = (*query.shape[:3], key.shape[2])
         scores = torch.bmm(
             query.flatten(0, 1),
-            key.flatten(0, 1),
+            key.flatten(0, 1).transpose(-1, -2),
             out=None if scratch is None else scratch.take(0, shape, query).flatten(0, 1),
         ).view(shape)
         if self.softcap is not None:
             scores = torch.tanh(scores / self.softcap) * self.softcap
+        # In place: autograd needs neither the result of a matrix product nor that of a scaling.
         if self.position_bias is not None:
-            scores = scores + _cut(self.position_bias, heads, rows).to(dtype)
-        lowest = torch.finfo(dtype).min
+            scores.add_(_cut(self.position_bias, heads, rows))
+        lowest = torch.finfo(scores.dtype).min
         if self.mask is not None and self.mask.dtype != torch.bool:
-            scores = scores + _cut(self.mask, heads, rows).to(dtype).clamp_min(lowest)
+            added = _cut(self.mask, heads, rows).to(scores.dtype)
+            scores.add_(added.clamp_min(lowest))
         visible = self.visible(heads, rows)
         if visible is not None:
-            scores = scores.masked_fill(~visible, lowest)
-        if self.sinks is None:
-            return torch.softmax(
-                scores, -1, out=None if scratch is None else scratch.take(1, shape, scores)
-            )
-        sinks = self.sinks[heads].to(dtype)[None, :, None, None]
-        with_sink = torch.cat([scores, sinks.expand(*scores.shape[:-1], 1)], -1)
-        return with_sink.softmax(-1)[..., :-1]
+            scores.masked_fill_(visible.logical_not(), lowest)
+        return scores
 
     @cached_property
     def _scaled_query(self) -> Tensor:
-        """[batch, heads, queries, width], laid out head by head once for all blocks."""
+        """[batch, heads, queries, width], contiguous so that blocks need no copies."""
         return (self.query.to(_at_least_float32(self.query)) * self.scaling).contiguous()
 
     @cached_property
-    def _columns_of_keys(self) -> Tensor:
-        """[batch, key heads, width, keys], laid out head by head once for all blocks."""
-        return self.key.to(_at_least_float32(self.query)).transpose(-1, -2).contiguous()
+    def _contiguous_key(self) -> Tensor:
+        """[batch, key heads, keys, width], contiguous so that blocks need no copies."""
+        return self.key.to(_at_least_float32(self.query)).contiguous()
 
-    def visible(self, heads: slice = slice(None), rows: slice = slice(None)) -> Tensor | None:
-        """Where a boolean mask or causality lets keys be seen; None if it is everywhere.
+    def visible(self, heads: slice = ALL, rows: slice = ALL) -> Tensor | None:
+        """Whether a boolean mask and causality let queries see keys; None if all are visible.
 
-        Fits [batch, heads, queries, keys].
+        Returns a tensor that broadcasts to [batch, heads, queries, keys].
         """
         visible = None
         if self.mask is not None and self.mask.dtype == torch.bool:
             visible = _cut(self.mask, heads, rows)
         if self.causal:
             n_queries, n_keys = self.shape[2:]
-            places = torch.arange(max(n_queries, n_keys), device=self.query.device)
-            earlier = places[:n_queries][rows, None] >= places[:n_keys]
+            positions = torch.arange(max(n_queries, n_keys), device=self.query.device)
+            earlier = positions[:n_queries][rows, None] >= positions[:n_keys]
             visible = earlier[None, None] if visible is None else visible & earlier
         return visible
 
-    def output(self, weights: Tensor) -> Tensor:
-        """The values [batch, heads, queries, width] that the weights of all heads add up to."""
-        return weights.to(self.value.dtype) @ self.for_heads(self.value)
+    def set_output(self, weights: Tensor) -> None:
+        """Compute the output of the layer from the weights of all heads."""
+        self.output = weights.to(self.value.dtype) @ self.for_heads(self.value)
 
-    def attended(self) -> Tensor:
-        """The output [batch, heads, queries, width], block by block."""
-        output = self.empty_output()
+    def write_output(self, weights: Tensor, heads: slice, rows: slice) -> None:
+        """Compute a block of the output of the layer from the weights of that block."""
+        if self.output is None:
+            batch, n_heads, n_queries, _ = self.shape
+            # In memory [batch, queries, heads, width], which `pack_heads` then need not copy.
+            packed = self.value.new_empty(batch, n_queries, n_heads, self.value.shape[-1])
+            self.output = packed.transpose(1, 2)
+        values = self.for_heads(self.value, heads)
+        self.output[:, heads, rows] = weights.to(self.value.dtype) @ values
+
+    def compute_output(self) -> Tensor:
+        """Compute the output [batch, heads, queries, width] of the layer, block by block."""
         scratch = Scratch()
         for heads, rows in self.blocks():
-            self.attend(self.weights(heads, rows, scratch), heads, rows, output)
-        return output
+            self.write_output(self.weights(heads, rows, scratch), heads, rows)
+        assert self.output is not None
+        return self.output
 
-    def attend(self, weights: Tensor, heads: slice, rows: slice, output: Tensor) -> None:
-        """Write what the weights of some heads and queries add up to into the output."""
-        values = self.for_heads(self.value, heads)
-        output[:, heads, rows] = weights.to(self.value.dtype) @ values
-
-    def empty_output(self) -> Tensor:
-        """Room for the output [batch, heads, queries, width], laid out as models expect it."""
-        batch, n_heads, n_queries, _ = self.shape
-        return self.value.new_empty(batch, n_queries, n_heads, self.value.shape[-1]).transpose(1, 2)
-
-    def for_heads(self, tensor: Tensor, heads: slice = slice(None)) -> Tensor:
-        """Keys or values [batch, key heads, ...] for each of the query heads."""
+    def for_heads(self, tensor: Tensor, heads: slice = ALL) -> Tensor:
+        """Repeat keys or values [batch, key heads, ...] for each of the query heads."""
         n_heads = self.shape[1]
         shared = n_heads // tensor.shape[1]
         if shared == 1:
@@ -254,33 +214,97 @@ class DotProduct(AttentionCall):
         return tensor[:, torch.arange(n_heads, device=tensor.device)[heads] // shared]
 
 
-def _at_least_float32(tensor: Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float32)
+@dataclass(eq=False)
+class ReturnedCall(AttentionCall):
+    """Attention weights that a model returned after it ran: queries and values are not known.
+
+    returned: [batch, heads, queries, keys]. role: "self", "encoder", "decoder" or "cross".
+    """
+
+    returned: Tensor
+    role: str = "self"
+    module: nn.Module | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The sizes [batch, heads, queries, keys]."""
+        batch, heads, queries, keys = self.returned.shape
+        return batch, heads, queries, keys
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return self.returned.device
+
+    def weights(
+        self,
+        heads: slice = ALL,
+        rows: slice = ALL,
+        scratch: "Scratch | None" = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Attention weights [batch, heads, queries, keys] of some heads and queries."""
+        return self.returned[:, heads, rows].to(_at_least_float32(self.returned))
+
+    def set_output(self, weights: Tensor) -> None:
+        """Do nothing: the model has run already."""
 
 
-def _cut(tensor: Tensor, heads: slice, rows: slice) -> Tensor:
-    """A part of [batch, heads, queries, keys], where axes of size 1 stand for all."""
-    if tensor.shape[1] > 1:
-        tensor = tensor[:, heads]
-    return tensor[:, :, rows] if tensor.shape[2] > 1 else tensor
+class Scratch:
+    """Memory for one block after another: allocating it anew costs more than the arithmetic."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[int, Tensor] = {}
+
+    def take(self, slot: int, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Return an uninitialized tensor with the type and device of `like`.
+
+        Tensors that were taken from the same slot before share its memory.
+        """
+        size = prod(shape)
+        if slot not in self.buffers or self.buffers[slot].numel() < size:
+            self.buffers[slot] = like.new_empty(size)
+        return self.buffers[slot][:size].view(shape)
+
+
+def name_layers(model: nn.Module, observer: Observer) -> Observer:
+    """Wrap an observer, so that calls know their model and are named "layer 1", "layer 2", ..."""
+    numbers = count(1)
+
+    def observe(call: AttentionCall) -> None:
+        call.model = model
+        call.layer = f"layer {next(numbers)}"
+        observer(call)
+
+    return observe
 
 
 def pack_heads(output: Tensor) -> Tensor:
-    """[batch, heads, queries, width] as models expect it: [batch, queries, heads, width]."""
+    """Reorder [batch, heads, queries, width] to [batch, queries, heads, width], contiguous."""
     return output.transpose(1, 2).contiguous()
 
 
 def prefers_weights(query: Tensor, mask: Tensor | None) -> bool:
-    """Whether the output is got faster from weights that are there than from torch's kernel.
+    """Whether computing the output from existing weights is faster than the kernel of torch.
 
-    It is on a CPU. The kernel has its own ways with half precision, and with queries that a mask
-    leaves with nothing to see; there its output is taken.
+    On a CPU it is. The kernel rounds half precision differently, and treats queries that see no
+    key differently; there the kernel computes the output.
     """
     half = query.dtype in (torch.float16, torch.bfloat16)
     return query.device.type == "cpu" and mask is None and not half
 
 
 def describe_model(model: Any) -> str:
-    """How messages name a model."""
+    """The class of a model, and its name if it has one, for messages."""
     name = getattr(getattr(model, "config", None), "name_or_path", "")
     return f"{type(model).__name__} ({name})" if name else type(model).__name__
+
+
+def _at_least_float32(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def _cut(tensor: Tensor, heads: slice, rows: slice) -> Tensor:
+    """Some heads and queries of [batch, heads, queries, keys]; axes of size 1 are broadcast."""
+    if tensor.shape[1] > 1:
+        tensor = tensor[:, heads]
+    return tensor[:, :, rows] if tensor.shape[2] > 1 else tensor

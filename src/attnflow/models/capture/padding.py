@@ -1,4 +1,4 @@
-"""Which positions of each example are tokens, and cutting captured layers down to them."""
+"""Padding: which positions of each example are tokens, and cutting layers down to them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,78 +9,98 @@ from torch import Tensor
 
 from attnflow.attentions import Kept, cut_layer, kept_positions
 from attnflow.errors import AttentionError, ShapeError
-from attnflow.layers import looks_back_only
+from attnflow.layers import is_causal
 from attnflow.models.capture.roles import Role
 
-# Where inputs say what is padding, and whether they mark the padding or the tokens.
-OWN = {"attention_mask": "tokens", "src_key_padding_mask": "padding", "key_padding_mask": "padding"}
-DECODER = {"decoder_attention_mask": "tokens", "tgt_key_padding_mask": "padding"}
+# Padding masks among the inputs of a model, and whether they mark tokens or padding.
+MASKS = {
+    "attention_mask": "tokens",
+    "src_key_padding_mask": "padding",
+    "key_padding_mask": "padding",
+}
+DECODER_MASKS = {"decoder_attention_mask": "tokens", "tgt_key_padding_mask": "padding"}
 
-# A query of a layer may lose this much of its weight by cutting padding away.
-LOST = 1e-4
+# The weight that a row may lose when padding is cut away.
+TOLERANCE = 1e-4
 
 
 class Padding:
-    """The positions of each example that are tokens, for the parts of a model.
+    """The positions of each example that are tokens.
 
-    n: the number of positions, with padding, of the model or its encoder.
-    n_decoder: that of the decoder, 0 if there is none.
+    n: the number of positions of the model or its encoder, with padding.
+    n_decoder: the number of positions of the decoder; 0 if there is none.
     """
 
     def __init__(self, inputs: Mapping[str, Any], n_examples: int, n: int, n_decoder: int) -> None:
-        self.own = kept_positions(_find(inputs, OWN), n_examples, n)
+        self.own = kept_positions(_find_mask(inputs, MASKS), n_examples, n)
         self.decoder = self.own
         if n_decoder:
-            self.decoder = kept_positions(_find(inputs, DECODER), n_examples, n_decoder)
+            mask = _find_mask(inputs, DECODER_MASKS)
+            self.decoder = kept_positions(mask, n_examples, n_decoder)
 
-    def cut(self, layer: Tensor, role: Role, example: int, what: str) -> Tensor:
-        """The tokens' part of one example's layer [..., queries, keys].
+    def cut(self, layer: Tensor, role: Role, example: int, place: str) -> Tensor:
+        """Cut one example's layer [..., queries, keys] down to its tokens.
 
+        place: the name of the layer in errors.
         Raises AttentionError if a token attends to padding.
         """
         rows = self.decoder[example] if role in ("decoder", "cross") else self.own[example]
         columns = self.decoder[example] if role == "decoder" else self.own[example]
         if role != "cross":
-            cut: Tensor = cut_layer(layer.reshape(-1, *layer.shape[-2:]), rows, what)
-            return cut.reshape(*layer.shape[:-2], *cut.shape[-2:])
-        kept = layer[..., _indices(rows, layer), :]
-        part = kept[..., _indices(columns, layer)]
-        if float((kept.sum(-1) - part.sum(-1)).max()) > LOST:
+            square: Tensor = cut_layer(layer.reshape(-1, *layer.shape[-2:]), rows, place)
+            return square.reshape(*layer.shape[:-2], *square.shape[-2:])
+        queries = layer[..., _indices(rows, layer), :]
+        cut = queries[..., _indices(columns, layer)]
+        if float((queries.sum(-1) - cut.sum(-1)).max()) > TOLERANCE:
             raise AttentionError(
-                f"{what} gives some of a token's attention to padding",
-                expected="none",
-                fix="Give the mask of the encoder as attention_mask, with 1 for a token and 0 "
-                "for padding.",
+                f"in {place} a token attends to padding",
+                expected="no attention to padding",
+                fix="Pass the mask of the encoder as attention_mask, with 1 for tokens and 0 for "
+                "padding.",
             )
-        return part
+        return cut
 
     def cut_product(self, product: Tensor, role: Role, example: int) -> Tensor:
-        """The tokens' part of one example's rollout, [positions, tokens] of encoder and decoder."""
+        """Cut one example's rollout [positions, tokens] down to its tokens.
+
+        role: that of the last layer; in an encoder-decoder, encoder positions come first.
+        """
         kept = self.own[example]
         if role != "self":
             kept = np.concatenate([kept, self.decoder[example]])
         cut: Tensor = cut_layer(product[None], kept, f"the rollout of example {example}")
         return cut[0]
 
-    def looks_back_only(self, layers: Sequence[Tensor]) -> bool:
-        """Whether no token sees a later one, in layers [batch, heads, queries, keys]."""
+    def attends_backwards(self, layers: Sequence[Tensor]) -> bool:
+        """Whether no token attends to a later token, in layers [batch, heads, queries, keys]."""
         return all(
-            looks_back_only(self.cut(weights, "self", example, f"layer {i + 1}"))
+            is_causal(self.cut(weights, "self", example, f"layer {i + 1}"))
             for i, layer in enumerate(layers)
             for example, weights in enumerate(layer.detach())
         )
 
-    def last(self, role: Role) -> list[int]:
-        """The last token of each example, of the decoder if there is one."""
+    def last_tokens(self, role: Role) -> list[int]:
+        """The index of the last token of each example, in the decoder if there is one."""
         masks = self.own if role == "self" else self.decoder
         return [int(np.flatnonzero(kept)[-1]) for kept in masks]
 
 
-def _find(inputs: Mapping[str, Any], names: Mapping[str, str]) -> Any:
-    for name, marks in names.items():
+def check_examples(tokens: Sequence[Sequence[str]] | None, n_examples: int) -> None:
+    """Raise ShapeError unless there are tokens for each example, or none at all."""
+    if tokens is not None and len(tokens) != n_examples:
+        raise ShapeError(
+            f"tokens has {len(tokens)} examples",
+            expected=f"{n_examples}",
+            fix="Pass one list of texts for each example of the batch.",
+        )
+
+
+def _find_mask(inputs: Mapping[str, Any], masks: Mapping[str, str]) -> Tensor | None:
+    """The first padding mask [batch, positions] among the inputs: 1 for tokens, 0 for padding."""
+    for name, marked in masks.items():
         mask = inputs.get(name)
         if isinstance(mask, Tensor) and mask.dim() == 2:
-            if marks == "tokens":
+            if marked == "tokens":
                 return (mask > 0).to(torch.float32)
             hidden = mask if mask.dtype == torch.bool else mask < 0
             return (~hidden).to(torch.float32)
@@ -89,13 +109,3 @@ def _find(inputs: Mapping[str, Any], names: Mapping[str, str]) -> Any:
 
 def _indices(kept: Kept, like: Tensor) -> Tensor:
     return torch.as_tensor(np.flatnonzero(kept), device=like.device)
-
-
-def check_examples(tokens: Sequence[Sequence[str]] | None, n_examples: int) -> None:
-    """Raise ShapeError unless there are tokens for each example, or none at all."""
-    if tokens is not None and len(tokens) != n_examples:
-        raise ShapeError(
-            f"tokens were given for {len(tokens)} examples",
-            expected=f"{n_examples}",
-            fix="Give one list of text for each example of the batch.",
-        )

@@ -1,4 +1,4 @@
-"""Plain torch models, also where the fast path for inference would hide the weights."""
+"""Plain torch models, also where the fast path for inference would skip the hooks."""
 
 from typing import Any
 
@@ -75,7 +75,7 @@ def test_a_causal_mask_and_the_batch_on_the_second_axis():
     assert [graph.causal for graph in graphs] == [True, True]
 
 
-def test_a_whole_transformer_becomes_one_graph():
+def test_a_transformer_becomes_one_graph():
     torch.manual_seed(0)
     model = nn.Transformer(16, 4, 2, 2, 32, batch_first=True).eval()
     inputs = {"src": torch.randn(1, 5, 16), "tgt": torch.randn(1, 3, 16)}
@@ -87,7 +87,7 @@ def test_a_whole_transformer_becomes_one_graph():
 
 
 class Block(nn.Module):
-    """Self-attention written by hand, which looks at its own weights."""
+    """Self-attention that returns its own weights."""
 
     def __init__(self, average: bool) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Block(nn.Module):
 
 
 @pytest.mark.parametrize("average", [True, False])
-def test_weights_that_a_model_asks_for_are_still_there(average):
+def test_weights_are_returned_to_a_model_that_asks_for_them(average):
     torch.manual_seed(0)
     model, x = Block(average).eval(), torch.randn(2, 5, 16)
     with torch.no_grad():
@@ -112,13 +112,13 @@ def test_weights_that_a_model_asks_for_are_still_there(average):
 
 
 class Handmade(nn.Module):
-    """A causal layer on the kernel itself, as in nanoGPT."""
+    """A causal layer that calls scaled_dot_product_attention itself, as in nanoGPT."""
 
     def forward(self, x):
         return scaled_dot_product_attention(x, x, x, is_causal=True, scale=0.3)
 
 
-def test_the_kernel_itself_is_seen():
+def test_direct_calls_of_scaled_dot_product_attention_are_captured():
     x = torch.randn(1, 2, 4, 8)
     [graph], output = capture_graphs(Handmade().eval(), {"x": x})
     scores = (0.3 * x[0] @ x[0].transpose(-1, -2)).masked_fill(
@@ -138,18 +138,18 @@ def test_other_edges_of_a_transformer_encoder(edges):
     torch.testing.assert_close(sums, torch.ones_like(sums))
 
 
-def test_values_need_to_know_the_module():
+def test_value_edges_need_the_attention_module():
     x = torch.randn(1, 2, 4, 8)
-    with refusal(AttentionError, "no output projection was found", "Handmade", "edges='attention'"):
+    with refusal(AttentionError, "Handmade", "output projection", "edges='attention'"):
         capture_graphs(Handmade().eval(), {"x": x}, edges="value")
 
 
-def test_an_example_without_a_batch_is_refused():
-    with refusal(InputError, "[4, 8]", "Give the model a batch"):
+def test_an_input_without_a_batch_axis_is_an_error():
+    with refusal(InputError, "[4, 8]", "[batch, heads, queries, width]"):
         capture_graphs(Handmade().eval(), {"x": torch.randn(4, 8)})
 
 
-def test_everything_is_restored_after_an_exception():
+def test_hooks_are_removed_after_an_error():
     model = encoder()
     model.layers[1].register_forward_hook(lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -1,14 +1,14 @@
-"""Heads kept beside the graph: the same numbers as capture alone, within what float16 holds."""
+"""Heads kept beside the graph: the same weights as captured alone, rounded to float16."""
 
 import numpy as np
 import pytest
 import torch
 
-from attnflow import AttentionGraph, Explanation, InputError, ShapeError
-from attnflow import explainer as explaining
+from attnflow import AttentionGraph, Explanation, InputError, ShapeError, explainer
+from attnflow.edges.registry import EDGES
 from attnflow.explainer import explain
 from attnflow.models.capture.api import capture_attentions, capture_graphs
-from attnflow.models.capture.build import KeptHeads
+from attnflow.models.capture.heads import KeptHeads
 from attnflow.models.inputs import collate, encode_text
 from tests.models.checkpoints import VOCABULARY, make_loaded, make_tokenizer
 from tests.refusal import refusal
@@ -22,7 +22,7 @@ def classifier():
 
 
 @pytest.mark.parametrize("kind", ["BertForSequenceClassification", "GPT2LMHeadModel"])
-def test_kept_heads_are_those_of_capture_and_padding_is_cut(kind):
+def test_kept_heads_equal_captured_heads_without_padding(kind):
     loaded = make_loaded(kind)
     inputs = collate(loaded, [encode_text(loaded, text) for text in TEXTS])
     expected, _ = capture_attentions(loaded.model, inputs)
@@ -35,7 +35,7 @@ def test_kept_heads_are_those_of_capture_and_padding_is_cut(kind):
             np.testing.assert_allclose(half, layer, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("edges", ["attention", "effective", "gradient", "value"])
+@pytest.mark.parametrize("edges", EDGES.names)
 def test_keeping_heads_does_not_change_the_graph(edges, classifier):
     with_heads = explain(TEXTS[0], classifier, edges=edges, keep_heads=True)
     without = explain(TEXTS[0], classifier, edges=edges, keep_heads=False)
@@ -45,24 +45,24 @@ def test_keeping_heads_does_not_change_the_graph(edges, classifier):
     assert with_heads.prediction == without.prediction
 
 
-def test_heads_that_take_too_much_are_not_kept(classifier, monkeypatch):
+def test_heads_above_the_limit_are_not_kept(classifier, monkeypatch):
     needed = 2 * 2 * 8 * 8 * 2  # layers, heads, queries, keys, bytes: 8 tokens
-    monkeypatch.setattr(explaining, "HEADS_LIMIT", needed)
+    monkeypatch.setattr(explainer, "HEADS_LIMIT", needed)
     assert explain(TEXTS[0], classifier).heads is not None
-    monkeypatch.setattr(explaining, "HEADS_LIMIT", needed - 1)
+    monkeypatch.setattr(explainer, "HEADS_LIMIT", needed - 1)
     assert explain(TEXTS[0], classifier).heads is None
     assert explain(TEXTS[0], classifier, keep_heads=True).heads is not None
 
 
-def test_weights_that_do_not_fit_are_not_computed(classifier, monkeypatch):
+def test_weights_above_the_limit_are_not_computed(classifier, monkeypatch):
     kept = KeptHeads(limit=0)
-    monkeypatch.setattr(torch, "cat", None)  # what keeping ends with
+    monkeypatch.setattr(torch, "cat", None)  # the last step of storing a layer
     inputs = collate(classifier, [encode_text(classifier, TEXTS[0])])
     capture_graphs(classifier.model, inputs, kept_heads=kept)
     assert kept.examples is None
 
 
-def test_there_are_no_heads_of_an_encoder_decoder():
+def test_heads_of_an_encoder_decoder_are_not_kept():
     import transformers
 
     config = transformers.T5Config(
@@ -73,12 +73,12 @@ def test_there_are_no_heads_of_an_encoder_decoder():
     assert explain("the key", model, tokenizer=make_tokenizer(), keep_heads=True).heads is None
 
 
-def test_a_wrong_option_is_refused(classifier):
-    with refusal(InputError, "keep_heads is 'yes'; expected 'auto', True or False"):
+def test_an_invalid_option_is_an_error(classifier):
+    with refusal(InputError, "keep_heads", "'yes'", "'auto'"):
         explain("key", classifier, keep_heads="yes")  # type: ignore[call-overload]
 
 
-def test_an_explanation_of_attention_that_is_there(classifier):
+def test_an_explanation_from_kept_heads(classifier):
     kept = explain(TEXTS[0], classifier).heads
     assert kept is not None
     explanation = Explanation.from_attentions(kept)
@@ -88,7 +88,7 @@ def test_an_explanation_of_attention_that_is_there(classifier):
     assert explanation.words.texts == explanation.tokens
     graph = AttentionGraph.from_attentions(kept)
     np.testing.assert_array_equal(explanation.graph.weights, graph.weights)
-    with refusal(ShapeError, "special has 1 values for 8 tokens; expected as many"):
+    with refusal(ShapeError, "special", 1, 8):
         Explanation.from_attentions(kept, special=[True])
     decoder = explain("the key to", make_loaded("GPT2LMHeadModel")).heads
     assert decoder is not None

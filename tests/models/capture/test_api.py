@@ -1,5 +1,7 @@
-"""Every architecture: unchanged outputs, the weights that eager attention gives, and padding."""
+"""Capture for every architecture: unchanged outputs, the weights of eager attention, padding."""
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 import torch
 
 from attnflow import AttentionGraph, Attentions, rollout
+from attnflow.edges.registry import EDGES
 from attnflow.errors import AttentionError, InputError, SelectionError, ShapeError
 from attnflow.models import capture_attentions, capture_graphs, capture_rollout
 from tests.models.tiny import PAIRS, STACKS, TEXTS, TINY
@@ -24,7 +27,7 @@ def one_thread():
 
 
 def implementation(name):
-    """What a user gets by default."""
+    """The attention implementation that transformers selects by default."""
     return "eager" if name in ("gemma2", "deberta-v2", "gpt-oss") else "sdpa"
 
 
@@ -45,7 +48,7 @@ def assert_same_output(output, expected):
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_outputs_stay_and_weights_are_those_of_eager_attention(name):
+def test_outputs_are_unchanged_and_weights_equal_eager_attention(name):
     tiny = TINY[name]
     model, inputs = tiny.make(implementation(name)), tiny.inputs((7, 7))
     expected = plain_output(model, inputs)
@@ -62,7 +65,7 @@ def test_outputs_stay_and_weights_are_those_of_eager_attention(name):
 
 
 @pytest.mark.parametrize("name", [*STACKS, *PAIRS])
-def test_a_model_loaded_with_eager_attention_keeps_its_output_too(name):
+def test_outputs_of_eager_models_are_unchanged(name):
     tiny = TINY[name]
     model, inputs = tiny.make("eager"), tiny.inputs((7, 4))
     expected = plain_output(model, inputs)
@@ -83,8 +86,8 @@ def test_graphs_and_rollout_equal_those_of_the_attentions(name):
         expected = AttentionGraph.from_attentions(example)
         torch.testing.assert_close(graph.weights, expected.weights, **CLOSE)
         assert graph.causal == expected.causal
-        assert graph.settings["heads"] == "mean"
-        last = rollout(expected, layers=-1)
+        assert (graph.settings["heads"], graph.settings["edges"]) == ("mean", "attention")
+        last = rollout(graph, layers=-1)
         torch.testing.assert_close(attribution.scores, last.scores, **CLOSE)
         assert attribution.layers == (2,)
         assert attribution.settings == last.settings
@@ -144,7 +147,7 @@ def test_padded_encoder_decoders_equal_their_examples_one_by_one(name):
         torch.testing.assert_close(rollouts[row].scores, rollout(graph, layers=-1).scores, **CLOSE)
 
 
-def test_equal_lengths_do_not_confuse_self_attention_and_cross_attention():
+def test_self_attention_and_cross_attention_of_equal_length_are_distinguished():
     model, inputs = TINY["bart"].make(), TINY["bart"].inputs((5,))
     inputs["decoder_input_ids"] = inputs["input_ids"]
     inputs["decoder_attention_mask"] = inputs["attention_mask"]
@@ -165,7 +168,7 @@ def test_heads_are_merged_as_from_attentions(heads):
     torch.testing.assert_close(attribution.scores, rollout(expected, layers=-1).scores, **CLOSE)
 
 
-def test_blocks_of_any_size_give_the_same(monkeypatch):
+def test_the_block_size_does_not_change_results(monkeypatch):
     from attnflow.models.capture import call
 
     model, inputs = TINY["t5"].make(), TINY["t5"].inputs((7, 4))
@@ -176,7 +179,7 @@ def test_blocks_of_any_size_give_the_same(monkeypatch):
         torch.testing.assert_close(parts[1].scores, whole[1].scores, **CLOSE)
 
 
-def test_positions_and_tokens_are_those_asked_for():
+def test_positions_and_tokens():
     model, inputs = TINY["bert"].make(), TINY["bert"].inputs((4, 3))
     tokens = [["[CLS]", "the", "key", "[SEP]"], ["[CLS]", "it", "[SEP]"]]
     results, _ = capture_rollout(model, inputs, tokens=tokens, positions=["[CLS]", -1])
@@ -187,7 +190,7 @@ def test_positions_and_tokens_are_those_asked_for():
     assert capture_attentions(model, inputs, tokens=tokens)[0][0].tokens == tuple(tokens[0])
 
 
-def test_a_class_token_is_no_special_case():
+def test_vision_models_with_and_without_a_class_token():
     tiny = TINY["vit"]
     [graph], _ = capture_graphs(tiny.make(), tiny.inputs())
     assert graph.n_tokens == 10  # 9 patches and [CLS]
@@ -197,7 +200,7 @@ def test_a_class_token_is_no_special_case():
     assert graph.n_tokens == 9
 
 
-def test_weights_that_were_asked_for_are_still_returned():
+def test_requested_weights_are_returned():
     model, inputs = TINY["bert"].make("eager"), TINY["bert"].inputs()
     asking = {**inputs, "output_attentions": True}
     [captured], output = capture_attentions(model, asking)
@@ -238,7 +241,7 @@ def test_bfloat16_is_collected_in_float32(name):
     torch.testing.assert_close(sums, torch.ones_like(sums))
 
 
-def test_gradients_and_modes_are_left_alone():
+def test_capture_computes_no_gradients():
     model, inputs = TINY["bert"].make(), TINY["bert"].inputs()
     _, output = capture_graphs(model, inputs)
     assert not output.last_hidden_state.requires_grad
@@ -246,77 +249,119 @@ def test_gradients_and_modes_are_left_alone():
     assert torch.is_grad_enabled()
 
 
-def test_training_mode_is_refused():
-    model = TINY["bert"].make().train()
-    with refusal(InputError, "BertModel is in training mode", "Call model.eval()"):
-        capture_graphs(model, TINY["bert"].inputs())
+def train_some_modules(model):
+    """Put the model into training mode, except for some modules; return the flags of all."""
+    model.train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.eval()
+    return [module.training for module in model.modules()]
 
 
-def test_dropout_inside_an_evaluating_model_is_refused():
-    model = TINY["bert"].make()
-    model.encoder.layer[0].train()
-    with refusal(InputError, "runs with dropout 0.1", "Call model.eval()"):
-        capture_graphs(model, TINY["bert"].inputs())
+@pytest.mark.parametrize("edges", EDGES.names)
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_training_mode_is_restored(name, edges):
+    kinds = {"bert": "BertForSequenceClassification", "gpt2": "GPT2LMHeadModel"}
+    model, inputs = TINY[name].make(model=kinds[name]), TINY[name].inputs((7, 4))
+    expected, output = capture_graphs(model, inputs, edges=edges)
+    flags = train_some_modules(model)
+    graphs, other = capture_graphs(model, inputs, edges=edges)
+    assert [module.training for module in model.modules()] == flags
+    torch.testing.assert_close(graphs[1].weights, expected[1].weights)
+    torch.testing.assert_close(other.logits, output.logits)
 
 
-def test_inputs_and_models_of_other_kinds_are_refused():
-    with refusal(InputError, "model is a str", "expected a torch module"):
+def test_training_mode_is_restored_after_an_error():
+    model = TINY["llama"].make()
+    flags = train_some_modules(model)
+    with refusal(SelectionError, 4):
+        capture_rollout(model, TINY["llama"].inputs(), heads=4)
+    assert [module.training for module in model.modules()] == flags
+
+
+def test_a_plain_torch_model_in_training_mode():
+    torch.manual_seed(0)
+    model = torch.nn.TransformerEncoderLayer(16, 4, dim_feedforward=32, batch_first=True).eval()
+    inputs = {"src": torch.randn(2, 5, 16)}
+    expected, _ = capture_attentions(model, inputs)
+    model.train()
+    captured, _ = capture_attentions(model, inputs)
+    torch.testing.assert_close(captured[1].layers[0], expected[1].layers[0])
+    assert all(module.training for module in model.modules())
+
+
+def test_models_and_inputs_of_other_types_are_errors():
+    with refusal(InputError, "model", "str"):
         capture_graphs("bert-base-uncased", {})  # type: ignore[arg-type]
-    with refusal(InputError, "inputs is a Tensor", "by name"):
+    with refusal(InputError, "inputs", "Tensor"):
         capture_graphs(TINY["bert"].make(), torch.zeros(1, 2))  # type: ignore[arg-type]
 
 
-def test_a_model_without_attention_is_refused():
-    with refusal(AttentionError, "no attention was seen while Linear ran"):
+def test_a_model_without_attention_is_an_error():
+    with refusal(AttentionError, "Linear"):
         capture_graphs(torch.nn.Linear(2, 2).eval(), {"input": torch.zeros(1, 2)})
 
 
-def test_attentions_of_an_encoder_decoder_are_refused():
-    with refusal(AttentionError, "T5Model is an encoder-decoder", "Use capture_graphs"):
+def test_attentions_of_an_encoder_decoder_are_an_error():
+    with refusal(AttentionError, "T5Model", "encoder-decoder", "capture_graphs"):
         capture_attentions(TINY["t5"].make(), TINY["t5"].inputs())
 
 
-def test_an_encoder_can_be_given_alone():
+def test_an_encoder_can_be_captured_alone():
     model, inputs = TINY["bart"].make(), TINY["bart"].inputs()
     inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     [attentions], _ = capture_attentions(model.get_encoder(), inputs)
     assert attentions.n_layers == 2
 
 
-def test_a_missing_encoder_pass_is_refused():
+def test_a_missing_encoder_pass_is_an_error():
     model, inputs = TINY["bart"].make(), TINY["bart"].inputs()
     encoded = model.get_encoder()(inputs.pop("input_ids"))
-    with refusal(AttentionError, "encoder 0, decoder 2, cross 2", "no encoder_outputs"):
+    with refusal(AttentionError, "encoder 0, decoder 2, cross 2", "encoder_outputs"):
         capture_graphs(model, {**inputs, "encoder_outputs": encoded})
 
 
-def test_a_cache_from_an_earlier_pass_is_refused():
+def test_a_cache_from_an_earlier_pass_is_an_error():
     model, inputs = TINY["llama"].make(), TINY["llama"].inputs()
     cache = plain_output(model, inputs).past_key_values
     later = {"input_ids": inputs["input_ids"][:, :2], "past_key_values": cache}
-    with refusal(AttentionError, "2 queries and 9 keys", "without past_key_values"):
+    with refusal(AttentionError, "2 queries", "9 keys", "past_key_values"):
         capture_graphs(model, later)
 
 
-def test_the_number_of_tokens_is_checked():
+def test_numbers_of_tokens_heads_and_residual_weights_are_checked():
     model, inputs = TINY["bert"].make(), TINY["bert"].inputs((4, 3))
-    with refusal(ShapeError, "tokens were given for 1 examples", "expected 2"):
+    with refusal(ShapeError, "tokens", 1, 2):
         capture_graphs(model, inputs, tokens=[["a"]])
-    with refusal(ShapeError, "2 tokens were given for 4 positions"):
+    with refusal(ShapeError, 2, 4):
         capture_graphs(model, inputs, tokens=[["a", "b"], ["a", "b", "c"]])
-    with refusal(ShapeError, "residual_weight has 3 values", "2 layers"):
+    with refusal(ShapeError, "residual_weight", 3, 2):
         capture_rollout(model, inputs, residual_weight=[0.5, 0.5, 0.5])
-    with refusal(SelectionError, "layer 1 has no head 4"):
+    with refusal(SelectionError, "layer 1", "heads", 4):
         capture_graphs(model, inputs, heads=4)
 
 
-def test_importing_the_package_loads_no_torch():
-    import subprocess
-    import sys
+def is_loaded_after(program, package):
+    """Whether a package is loaded in a new process after it ran the program."""
+    report = f"import sys; print({package!r} in sys.modules)"
+    command = [sys.executable, "-c", f"{program}\n{report}"]
+    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    return {"True": True, "False": False}[done.stdout.strip()]
 
-    program = "import sys, attnflow.models; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert done.stdout.strip() == b"False"
+
+def test_importing_the_package_does_not_load_torch():
+    assert not is_loaded_after("import attnflow.models", "torch")
+    assert is_loaded_after("from attnflow.models import capture_graphs", "torch")
+
+
+def test_plain_torch_models_do_not_need_transformers():
+    program = """
+import torch
+from attnflow.models import capture_graphs
+layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
+capture_graphs(layer, {"src": torch.zeros(1, 3, 8)})
+"""
+    assert not is_loaded_after(program, "transformers")
 
 
 def test_capture_of_a_real_model():

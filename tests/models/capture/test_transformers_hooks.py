@@ -1,4 +1,4 @@
-"""Models are left as they were, whatever happens, and models with several parts are understood."""
+"""Hooks in the attention registry: models are restored, and models with several parts work."""
 
 from threading import Thread
 from typing import Any
@@ -9,13 +9,13 @@ import transformers
 
 from attnflow.errors import AttentionError
 from attnflow.models import capture_attentions, capture_graphs, capture_rollout
-from attnflow.models.capture.hooks import attend
+from attnflow.models.capture.transformers_hooks import compute_attention
 from tests.models.tiny import CLIP_TEXT, SIZES, TINY, VISION
 from tests.refusal import refusal
 
 
 def implementations(model):
-    """That of every configuration in the model, in order."""
+    """The attention implementation of every configuration in the model, in order."""
     return [m.config._attn_implementation for m in model.modules() if hasattr(m, "config")]
 
 
@@ -27,7 +27,7 @@ def clip():
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", ["bert", "llama", "t5", "bart", "vit", "gemma3"])
-def test_a_failing_pass_leaves_the_model_as_it_was(name, implementation):
+def test_the_implementation_is_restored_after_an_error(name, implementation):
     model, inputs = TINY[name].make(implementation), TINY[name].inputs()
     before = implementations(model)
     assert set(before) == {implementation}
@@ -47,7 +47,7 @@ def test_a_failing_pass_leaves_the_model_as_it_was(name, implementation):
     assert graph.n_layers in (2, 6)
 
 
-def test_parts_with_different_implementations_keep_them():
+def test_parts_with_different_implementations_are_restored():
     model, inputs = TINY["t5"].make(), TINY["t5"].inputs()
     model.encoder.set_attn_implementation("eager")
     before = implementations(model)
@@ -66,22 +66,22 @@ def test_each_tower_of_clip_can_be_captured():
     assert implementations(model) == before
 
 
-def test_both_towers_of_clip_at_once_are_refused():
+def test_both_towers_of_clip_at_once_are_an_error():
     model = clip()
     before = implementations(model)
     inputs = TINY["clip-text"].inputs((7,)) | TINY["clip-vision"].inputs()
     with refusal(
         AttentionError,
-        "CLIPModel ran attention of different inputs",
+        "CLIPModel",
         "text_model (2 layers, batch 1 of 7 positions)",
         "vision_model (2 layers, batch 1 of 10 positions)",
-        "Give one of them with its own inputs: model.vision_model.",
+        "model.vision_model",
     ):
         capture_graphs(model, inputs)
     assert implementations(model) == before
 
 
-def test_one_tower_run_twice_is_refused():
+def test_running_one_model_twice_is_an_error():
     class Twice(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -90,11 +90,11 @@ def test_one_tower_run_twice_is_refused():
         def forward(self, **inputs):
             return self.body(**inputs)[0] - self.body(**inputs)[0]
 
-    with refusal(AttentionError, "body ran 2 times", "expected once", "model.body"):
+    with refusal(AttentionError, "body ran 2", "Twice", "model.body"):
         capture_graphs(Twice().eval(), TINY["bert"].inputs())
 
 
-def test_albert_counts_every_pass_through_its_shared_layer():
+def test_the_shared_layer_of_albert_counts_each_time_it_runs():
     sizes = {**TINY["albert"].sizes, "num_hidden_layers": 5}
     torch.manual_seed(0)
     model = transformers.AlbertModel(transformers.AlbertConfig(**sizes)).eval()
@@ -102,7 +102,7 @@ def test_albert_counts_every_pass_through_its_shared_layer():
     assert attentions.n_layers == 5
 
 
-def test_other_threads_may_use_the_model_meanwhile():
+def test_other_threads_can_use_the_model_at_the_same_time():
     model, inputs = TINY["bert"].make(), TINY["bert"].inputs()
     expected, _ = capture_rollout(model, inputs)
     results = []
@@ -122,23 +122,23 @@ def test_other_threads_may_use_the_model_meanwhile():
     assert model.config._attn_implementation == "sdpa"
 
 
-def test_the_function_computes_attention_for_whoever_calls_it_unobserved():
+def test_attention_without_an_observer_equals_sdpa():
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 1, 2, 5, 4).unbind(0)
-    output, weights = attend(torch.nn.Module(), query, key, value, None, is_causal=False)
+    output, weights = compute_attention(torch.nn.Module(), query, key, value, None, is_causal=False)
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value)
     torch.testing.assert_close(output, expected.transpose(1, 2))
     assert weights is None
 
 
 @pytest.mark.parametrize("argument", ["cache", "indices", "block_indices"])
-def test_keys_chosen_without_a_mask_are_refused(argument):
+def test_keys_selected_without_a_mask_are_an_error(argument):
     query = torch.zeros(1, 1, 2, 4)
-    with refusal(AttentionError, f"Module chooses its keys by {argument!r}", "cannot be captured"):
-        attend(torch.nn.Module(), query, query, query, None, **{argument: object()})  # type: ignore[arg-type]
+    with refusal(AttentionError, "Module", repr(argument)):
+        compute_attention(torch.nn.Module(), query, query, query, None, **{argument: object()})  # type: ignore[arg-type]
 
 
-def test_weights_that_stay_hidden_are_asked_for_with_the_cure():
+def test_a_model_that_returns_no_weights_is_an_error():
     model = TINY["deberta-v2"].make("eager")
     forward = model.forward
 
@@ -148,13 +148,11 @@ def test_weights_that_stay_hidden_are_asked_for_with_the_cure():
         return type(output)(last_hidden_state=output[0])
 
     model.forward = without_weights
-    with refusal(
-        AttentionError, "DebertaV2Model", "returned no attentions", 'attn_implementation="eager"'
-    ):
+    with refusal(AttentionError, "DebertaV2Model", 'attn_implementation="eager"'):
         capture_graphs(model, TINY["deberta-v2"].inputs())
 
 
-def test_kernels_outside_the_registry_are_refused():
+def test_sdpa_outside_the_registry_is_an_error():
     sizes: Any = {name: SIZES[name] for name in ("vocab_size", "hidden_size", "num_hidden_layers")}
     for implementation in ("sdpa", "eager"):
         config = transformers.FalconConfig(**sizes, num_attention_heads=4)
@@ -163,29 +161,27 @@ def test_kernels_outside_the_registry_are_refused():
         if implementation == "eager":
             assert [graph.n_tokens for graph in capture_graphs(model, inputs)[0]] == [7, 4]
             continue
-        with refusal(
-            AttentionError, "FalconModel", "with 'sdpa' attention", 'attn_implementation="eager"'
-        ):
+        with refusal(AttentionError, "FalconModel", "'sdpa'", 'attn_implementation="eager"'):
             capture_graphs(model, inputs)
 
 
 def test_returned_weights_of_an_encoder_decoder_are_joined(monkeypatch):
-    from attnflow.models.capture import hooks as registry
+    from attnflow.models.capture import transformers_hooks
 
     model, inputs = TINY["bart"].make("eager"), TINY["bart"].inputs((7, 4))
     expected, _ = capture_graphs(model, inputs)
-    monkeypatch.setattr(registry, "in_registry", lambda _: False)
+    monkeypatch.setattr(transformers_hooks, "uses_registry", lambda _: False)
     graphs, output = capture_graphs(model, inputs)
     for graph, other in zip(graphs, expected, strict=True):
         torch.testing.assert_close(graph.weights, other.weights, rtol=0, atol=1e-5)
     assert not [name for name in output if name.endswith("attentions")]
 
 
-def test_a_model_that_passes_the_registry_by_is_asked_for_its_weights(monkeypatch):
-    from attnflow.models.capture import hooks as registry
+def test_a_model_that_ignores_the_registry_is_run_again_for_its_weights(monkeypatch):
+    from attnflow.models.capture import transformers_hooks
 
     model, inputs = TINY["deberta-v2"].make("eager"), TINY["deberta-v2"].inputs()
     expected, _ = capture_graphs(model, inputs)
-    monkeypatch.setattr(registry, "in_registry", lambda _: True)
+    monkeypatch.setattr(transformers_hooks, "uses_registry", lambda _: True)
     graphs, _ = capture_graphs(model, inputs)
     torch.testing.assert_close(graphs[0].weights, expected[0].weights)

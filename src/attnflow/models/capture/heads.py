@@ -1,0 +1,146 @@
+"""The heads of a captured layer: merged into one matrix, or kept beside the graph.
+
+`merge_call` merges attention weights block by block, so that the weights of all heads are never in
+memory at once. `merge_edges` merges edges that were computed for each head. `KeptHeads` stores the
+weights of all heads in half precision.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnflow.attentions import Attentions, rescale_rows
+from attnflow.layers import Heads, merge_heads
+from attnflow.models.capture.call import AttentionCall, DotProductCall, Scratch
+from attnflow.models.capture.padding import Padding
+from attnflow.models.capture.roles import Role
+
+# How two heads are combined. Rows are rescaled afterwards, so a sum serves as the mean.
+COMBINE: dict[str, Callable[..., Tensor]] = {
+    "mean": torch.add,
+    "max": torch.maximum,
+    "min": torch.minimum,
+}
+
+BYTES_PER_WEIGHT = 2  # float16
+
+
+def merge_call(call: AttentionCall, heads: Heads) -> Tensor:
+    """Merge the heads of a layer into [batch, queries, keys]; rows sum to 1.
+
+    heads: as in `AttentionGraph.from_attentions`. For "mean", "max" and "min", the weights of all
+    heads are never in memory at once. Sets the output of the call if `output_from_weights` is set
+    and the weights of all heads were computed.
+    Raises SelectionError for a head that does not exist, AttentionError if a row is left empty.
+    """
+    n_heads = call.shape[1]
+    if isinstance(heads, int) and -n_heads <= heads < n_heads:
+        first = heads % n_heads
+        return remove_sink(call, call.weights(slice(first, first + 1)))[:, 0]
+    if isinstance(heads, str) and heads in COMBINE:
+        merged = _combine_blocks(call, COMBINE[heads])
+        if heads == "min":  # may leave a row empty, which merge_heads refuses
+            return merge_examples(merged[:, None], heads, call.layer)
+        rescaled: Tensor = rescale_rows(merged)
+        return rescaled
+    return merge_examples(remove_sink(call, call.weights()), heads, call.layer)
+
+
+def _combine_blocks(call: AttentionCall, combine: Callable[..., Tensor]) -> Tensor:
+    """Combine the heads, one after another, into [batch, queries, keys]."""
+    batch, _, n_queries, n_keys = call.shape
+    merged: Tensor | None = None
+    scratch = Scratch()
+    for heads, rows in call.blocks():
+        weights = call.weights(heads, rows, scratch)
+        if isinstance(call, DotProductCall) and call.output_from_weights:
+            call.write_output(weights, heads, rows)
+        weights = remove_sink(call, weights)
+        if merged is None:
+            merged = weights.new_empty(batch, n_queries, n_keys)
+        part = merged[:, rows]
+        for head, head_weights in enumerate(weights.unbind(1), heads.start):
+            if head == 0:
+                part.copy_(head_weights)
+            else:
+                combine(part, head_weights, out=part)
+    assert merged is not None
+    return merged
+
+
+def merge_edges(edges: Tensor, heads: Heads, layer: str) -> Tensor:
+    """Merge edges [batch, heads, queries, keys] of any scale into [batch, queries, keys].
+
+    Rows sum to 1, or are 0 where they are 0 in every head that is merged. layer: its name in
+    errors.
+    """
+    n_heads = edges.shape[1]
+    if isinstance(heads, int) and -n_heads <= heads < n_heads:
+        edges, heads = edges[:, heads, None], 0
+    empty = edges.sum((1, 3)) == 0  # [batch, queries]
+    filled = torch.where(empty[:, None, :, None], 1.0, edges)
+    return merge_examples(filled, heads, layer).masked_fill(empty.unsqueeze(-1), 0.0)
+
+
+def merge_examples(weights: Tensor, heads: Heads, layer: str) -> Tensor:
+    """Merge [batch, heads, queries, keys] by `merge_heads`, example by example."""
+    return torch.stack([merge_heads(example, heads, layer) for example in weights])
+
+
+def remove_sink(call: AttentionCall, weights: Tensor) -> Tensor:
+    """Rescale weights to rows that sum to 1, if a sink takes part of the weight.
+
+    A sink has no value, so no information reaches a position through it.
+    """
+    if isinstance(call, DotProductCall) and call.sinks is not None:
+        rescaled: Tensor = rescale_rows(weights)
+        return rescaled
+    return weights
+
+
+class KeptHeads:
+    """The attention weights of all heads, in float16, unless they need more than `limit` bytes.
+
+    limit: bytes for all layers and examples together; None for no limit.
+    examples: after the run, one Attentions per example. None if the weights exceed the limit, or
+    if the model is an encoder-decoder, whose cross-attention is not square.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self.examples: list[Attentions] | None = None
+        self._layers: list[Tensor] | None = []
+        self._bytes = 0
+
+    def add(self, call: AttentionCall, role: Role) -> None:
+        """Store the weights of a layer. Above the limit, drop all layers and compute no more."""
+        if self._layers is None:
+            return
+        batch, n_heads, n_queries, n_keys = call.shape
+        self._bytes += batch * n_heads * n_queries * n_keys * BYTES_PER_WEIGHT
+        if role != "self" or (self.limit is not None and self._bytes > self.limit):
+            self._layers = None
+            return
+        with torch.no_grad():
+            halves = [
+                remove_sink(call, call.weights(slice(head, head + 1))).to(torch.float16).cpu()
+                for head in range(n_heads)
+            ]
+        self._layers.append(torch.cat(halves, 1))
+
+    def finish(self, padding: Padding, tokens: Sequence[Sequence[str]] | None) -> None:
+        """Build the examples, with padding cut away."""
+        layers, self._layers = self._layers, None
+        if not layers:
+            return
+        self.examples = []
+        for example in range(layers[0].shape[0]):
+            # Cutting checks row sums, for which float16 is too coarse.
+            cut = [
+                padding.cut(layer[example].float(), "self", example, f"layer {i + 1}")
+                for i, layer in enumerate(layers)
+            ]
+            halves = [np.asarray(layer.to(torch.float16)) for layer in cut]
+            self.examples.append(Attentions(halves, None if tokens is None else tokens[example]))

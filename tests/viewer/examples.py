@@ -1,4 +1,4 @@
-"""Explanations for the viewer's tests: real ones of tiny models, and ones with hostile tokens."""
+"""Explanations for the viewer's tests: of tiny models, of random attention, with hostile tokens."""
 
 import io
 from dataclasses import replace
@@ -11,7 +11,7 @@ from attnflow.explainer import explain
 from attnflow.explanation import ImageGrid
 from tests.models.checkpoints import make_loaded
 
-# Each must be shown as text. What is hidden or turns text around is shown as a symbol.
+# Each must be displayed as text, with symbols for characters that hide or reorder text.
 HOSTILE = (
     "<script>window.hacked=1</script>",
     "</script><script>window.hacked=1</script>",
@@ -29,13 +29,15 @@ HOSTILE = (
 
 
 @cache
-def classified() -> Explanation:
-    """A classifier's, of six tokens in two layers of two heads."""
+def classifier_explanation() -> Explanation:
+    """The explanation of a tiny classifier: six tokens, two layers, two heads."""
     return explain("the key to cabinets", make_loaded())
 
 
-def made_up(n_layers: int, n_tokens: int, *, n_heads: int = 2, seed: int = 0) -> Explanation:
-    """One of random attention, sharp enough to have structure."""
+def random_explanation(
+    n_layers: int, n_tokens: int, *, n_heads: int = 2, seed: int = 0
+) -> Explanation:
+    """An explanation of random attention, with large differences between tokens."""
     random = np.random.default_rng(seed)
     layers = []
     for _ in range(n_layers):
@@ -45,19 +47,19 @@ def made_up(n_layers: int, n_tokens: int, *, n_heads: int = 2, seed: int = 0) ->
     return Explanation.from_attentions(Attentions(layers, tokens), text=" ".join(tokens[1:]))
 
 
-def pictured() -> Explanation:
-    """One of a picture in three rows of four patches, after one other token."""
+def image_explanation() -> Explanation:
+    """An explanation of an image: [CLS], then three rows of four patches."""
     from PIL import Image
 
     pixels = np.linspace(0, 255, 30 * 40 * 3).astype(np.uint8).reshape(30, 40, 3)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     grid = ImageGrid(file.getvalue(), rows=3, columns=4, first=1, width=40, height=30)
-    return replace(made_up(2, 13), image=grid)
+    return replace(random_explanation(2, 13), image=grid)
 
 
-def hostile() -> Explanation:
-    """One whose tokens and text try to be more than text."""
+def hostile_explanation() -> Explanation:
+    """An explanation whose tokens and text contain markup and control characters."""
     random = np.random.default_rng(0)
     weights = random.dirichlet(np.ones(len(HOSTILE)), size=(2, 2, len(HOSTILE)))
     return Explanation.from_attentions(Attentions(weights, HOSTILE), text=" ".join(HOSTILE))

@@ -1,4 +1,4 @@
-"""A page that gives widgets what notebooks give them, joined to the real ones in Python."""
+"""A page that imitates a notebook: it renders widgets and connects them to Python."""
 
 import base64
 import json
@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 from attnflow.viewer.notebook import build_module
 from attnflow.viewer.page import MODULE
-from tests.viewer.browser import Watched
+from tests.viewer.browser import ViewerPage
 
-# A page with what notebooks give a widget: a model to get, set and send with.
+# Provides the model through which a widget gets, sets and sends data.
 NOTEBOOK = """<!doctype html><html lang="en"><title>notebook</title><main></main>
 <script type="module">
 import widget from "/attnflow-viewer.js";
@@ -39,8 +39,8 @@ for (const [number, traits] of (await window.traits()).entries()) {
 </script></html>"""
 
 
-class Notebook(Watched):
-    """Widgets in a page, joined to the real ones in Python. kernel: whether those answer."""
+class Notebook(ViewerPage):
+    """Widgets on a page. kernel: whether Python answers them. asked: what they requested."""
 
     def __init__(self, browser, *widgets, kernel=True, clock=False):
         super().__init__(browser, network=True)
@@ -71,7 +71,7 @@ class Notebook(Watched):
         sent: list[object] = []
         widget = self.widgets[number]
         widget.send = lambda content, buffers: sent.append(
-            [content, [base64.b64encode(one).decode() for one in buffers]]
+            [content, [base64.b64encode(buffer).decode() for buffer in buffers]]
         )
         widget._handle_custom_msg(message, [])
         return sent
@@ -79,5 +79,5 @@ class Notebook(Watched):
 
 def _traits(widget):
     chunks = {key: base64.b64encode(value).decode() for key, value in widget.chunks.items()}
-    kept = {name: getattr(widget, name) for name in ("header", "state", "picture")}
-    return {**kept, "chunks": chunks}
+    traits = {name: getattr(widget, name) for name in ("header", "state", "picture")}
+    return {**traits, "chunks": chunks}

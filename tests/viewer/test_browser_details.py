@@ -1,4 +1,4 @@
-"""Details of the viewer in a real browser: what is easily overlooked, and easily lost again."""
+"""Details of the viewer in a real browser."""
 
 from xml.etree import ElementTree
 
@@ -7,21 +7,17 @@ import pytest
 
 from attnflow import Attentions, Explanation
 from attnflow.viewer.preview import visible
-from tests.viewer.browser import Watched, chromium
-from tests.viewer.examples import HOSTILE, hostile, made_up
+from tests.viewer.browser import ViewerPage
+from tests.viewer.examples import HOSTILE, hostile_explanation, random_explanation
+
+pytestmark = pytest.mark.slow
 
 LONG = "W" * 200
 TOKENS = ("[CLS]", "the", "key", "to", "the", "cabinet", LONG)
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as made:
-        yield made
-
-
-def outshone():
-    """An explanation whose [CLS] takes nearly all attention."""
+def cls_explanation():
+    """An explanation in which [CLS] gets nearly all attention."""
     n = len(TOKENS)
     weights = np.full((2, 3, n, n), 0.1 / (n - 1))
     weights[..., 0] = 0.9
@@ -30,20 +26,20 @@ def outshone():
 
 @pytest.fixture
 def opened(browser, tmp_path):
-    """Opens an explanation as a file, offline; nothing may be complained about."""
-    pages: list[Watched] = []
+    """A function that opens an explanation as a file, without a network."""
+    pages: list[ViewerPage] = []
 
     def open_(explanation, state="", **options):
         uri = explanation.to_html(tmp_path / f"{len(pages)}.html").as_uri()
-        watched = Watched(browser, network=False, **options)
-        pages.append(watched)
-        watched.page.goto(f"{uri}#{state}")
-        watched.page.get_by_test_id("ranking").locator("li").first.wait_for()
-        return watched
+        viewer = ViewerPage(browser, network=False, **options)
+        pages.append(viewer)
+        viewer.page.goto(f"{uri}#{state}")
+        viewer.page.get_by_test_id("ranking").locator("li").first.wait_for()
+        return viewer
 
     yield open_
-    for watched in pages:
-        watched.close()
+    for viewer in pages:
+        viewer.close()
 
 
 def export_svg(page):
@@ -52,8 +48,8 @@ def export_svg(page):
     return ElementTree.parse(download.value.path()).getroot()
 
 
-def test_special_tokens_that_outshine_the_others_are_hidden_by_a_button(opened):
-    page = opened(outshone()).page
+def test_a_button_hides_special_tokens_that_dominate_the_colors(opened):
+    page = opened(cls_explanation()).page
     button = page.get_by_test_id("hide-special")
     button.wait_for()
     button.focus()
@@ -61,12 +57,12 @@ def test_special_tokens_that_outshine_the_others_are_hidden_by_a_button(opened):
     button.wait_for(state="hidden")
     assert not page.get_by_test_id("special").is_checked()
     focused = "document.activeElement?.shadowRoot?.activeElement?.dataset?.testid"
-    assert page.evaluate(focused) == "special"  # the keyboard is not lost with the button
-    assert not opened(made_up(2, 8)).page.get_by_test_id("hide-special").is_visible()
+    assert page.evaluate(focused) == "special"  # the focus does not vanish with the button
+    assert not opened(random_explanation(2, 8)).page.get_by_test_id("hide-special").is_visible()
 
 
-def test_keys_of_a_choice_are_its_own(opened):
-    page = opened(outshone()).page
+def test_keys_in_a_select_element_do_not_switch_views(opened):
+    page = opened(cls_explanation()).page
     page.get_by_test_id("view-heads").click()
     page.get_by_test_id("head").wait_for()
     page.get_by_test_id("head").focus()
@@ -75,14 +71,14 @@ def test_keys_of_a_choice_are_its_own(opened):
     assert page.get_by_test_id("view-heads").get_attribute("aria-selected") == "true"
 
 
-def test_long_tokens_stay_in_their_boxes_in_a_picture(opened):
-    root = export_svg(opened(outshone(), "%7B%22special%22:false%7D").page)
-    texts = [text for one in root.iter() if (text := one.text or "").startswith("WW")]
+def test_long_tokens_are_shortened_in_exports(opened):
+    root = export_svg(opened(cls_explanation(), "%7B%22special%22:false%7D").page)
+    texts = [text for element in root.iter() if (text := element.text or "").startswith("WW")]
     assert texts
     assert all(text.endswith("…") and len(text) < 60 for text in texts)
 
 
-# The first texts that overlap on a line, and those that a picture cuts off.
+# The number of titles and scales in a picture, and those that overlap or are cut off.
 COLLISIONS = """(svg) => {
   const holder = document.body.appendChild(document.createElement("div"));
   holder.innerHTML = svg;
@@ -102,74 +98,78 @@ COLLISIONS = """(svg) => {
 
 
 @pytest.mark.parametrize("n", [2, 7])
-def test_titles_of_maps_do_not_run_into_their_scales(opened, n):
-    page = opened(made_up(6, n)).page
+def test_titles_of_maps_do_not_overlap_their_scales(opened, n):
+    viewer = opened(random_explanation(6, n))
+    page = viewer.page
     page.get_by_test_id("view-map").click()
     for width in (340, 600, 900, 940, 1200):
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_timeout(200)
+        viewer.wait_for_drawing()
         svg = ElementTree.tostring(export_svg(page), encoding="unicode")
         assert page.evaluate(COLLISIONS, svg.replace("ns0:", "").replace(":ns0", "")) == [6, []]
 
 
-def test_hostile_tokens_are_text_in_a_picture(opened):
-    page = opened(hostile()).page
+def test_hostile_tokens_are_text_in_exports(opened):
+    viewer = opened(hostile_explanation())
+    page = viewer.page
     for view in ("text", "flow", "map", "heads"):
         page.get_by_test_id(f"view-{view}").click()
-        page.wait_for_timeout(300)
-        root = export_svg(page)  # which parses, null bytes and half surrogates and all
-        names = {one.tag.rpartition("}")[2] for one in root.iter()}
+        viewer.wait_for_drawing()
+        root = export_svg(page)  # valid XML, in spite of null characters and lone surrogates
+        names = {element.tag.rpartition("}")[2] for element in root.iter()}
         assert names <= {"svg", "title", "g", "path", "rect", "circle", "line", "text", "image"}
         if view == "text":
-            assert {visible(token) for token in HOSTILE} <= {one.text for one in root.iter()}
+            assert {visible(token) for token in HOSTILE} <= {
+                element.text for element in root.iter()
+            }
     assert page.evaluate("window.hacked") is None
 
 
-def test_the_page_has_one_color_in_the_dark(opened):
-    page = opened(made_up(2, 8), color_scheme="dark").page
+def test_page_and_viewer_have_the_same_dark_background(opened):
+    page = opened(random_explanation(2, 8), color_scheme="dark").page
     color = "(e) => getComputedStyle(e).backgroundColor"
     assert page.locator("body").evaluate(color) == page.locator(".app").evaluate(color)
 
 
-def test_the_bottleneck_is_read_aloud(opened):
-    watched = opened(made_up(3, 6))
-    watched.page.get_by_test_id("view-flow").click()
-    watched.page.get_by_test_id("stage").wait_for()  # what is hidden takes no focus
-    watched.page.get_by_test_id("stage").focus()
-    watched.press("m", "Shift+ArrowRight")  # rollout, then flow
+def test_screen_readers_announce_the_bottleneck(opened):
+    viewer = opened(random_explanation(3, 6))
+    viewer.page.get_by_test_id("view-flow").click()
+    viewer.page.get_by_test_id("stage").wait_for()  # hidden elements cannot be focused
+    viewer.page.get_by_test_id("stage").focus()
+    viewer.press("m", "Shift+ArrowRight")  # rollout, then flow
 
     def check():
-        live = watched.page.get_by_test_id("live").inner_text()
+        live = viewer.page.get_by_test_id("live").inner_text()
         assert "by flow" in live
         assert "Here is the bottleneck" in live
 
-    watched.wait_for(check)
+    viewer.wait_for(check)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_what_is_folded_away_is_accessible_too(opened, scheme):
-    watched = opened(made_up(2, 8), color_scheme=scheme)
-    page = watched.page
+def test_options_table_and_help_are_accessible(opened, scheme):
+    viewer = opened(random_explanation(2, 8), color_scheme=scheme)
+    page = viewer.page
     page.set_viewport_size({"width": 380, "height": 800})
     page.get_by_test_id("options").locator("summary").click()
     page.get_by_text("Numbers as a table", exact=True).click()
-    assert watched.axe() == []
+    assert viewer.find_violations() == []
     page.get_by_test_id("help-button").click()
     assert page.get_by_test_id("help").is_visible()
-    assert watched.axe() == []
+    assert viewer.find_violations() == []
 
 
-def test_numbers_are_read_in_browsers_without_a_base64_of_their_own(opened):
-    explanation = made_up(2, 6)
-    watched = opened(explanation)
-    watched.context.add_init_script("delete Uint8Array.fromBase64")
-    watched.page.reload()
-    assert watched.page.evaluate("Uint8Array.fromBase64 === undefined")
-    watched.expect("raw", explanation.raw(layers=2, positions=0).to_numpy()[0, 0])
+def test_browsers_without_uint8array_frombase64_are_supported(opened):
+    explanation = random_explanation(2, 6)
+    viewer = opened(explanation)
+    viewer.context.add_init_script("delete Uint8Array.fromBase64")
+    viewer.page.reload()
+    assert viewer.page.evaluate("Uint8Array.fromBase64 === undefined")
+    viewer.expect_scores("raw", explanation.raw(layers=2, positions=0).to_numpy()[0, 0])
 
 
-def test_the_tooltip_of_a_long_token_stays_in_the_window(opened):
-    page = opened(outshone()).page
+def test_the_tooltip_of_a_long_token_fits_the_window(opened):
+    page = opened(cls_explanation()).page
     page.set_viewport_size({"width": 700, "height": 420})
     token = page.get_by_test_id("token").last
     token.scroll_into_view_if_needed()

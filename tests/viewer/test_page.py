@@ -1,149 +1,167 @@
-"""Single HTML files: all of it inside, nothing of it alive that should be text."""
+"""Single HTML files: complete, and with hostile tokens as text."""
 
 import base64
+import errno
 import hashlib
 import json
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from attnflow import FileError, InputError, to_html
-from attnflow.viewer import page as assets
-from attnflow.viewer import page as single_file
-from attnflow.viewer.page import inline_module, read_asset
+from attnflow.viewer import page as page_module
+from attnflow.viewer.page import MODULE, inline_module, read_asset
 from attnflow.viewer.payload import make_payload
 from tests.refusal import refusal
-from tests.viewer.examples import HOSTILE, classified, hostile, made_up
+from tests.viewer.examples import (
+    HOSTILE,
+    classifier_explanation,
+    hostile_explanation,
+    random_explanation,
+)
 
 
 class Page(HTMLParser):
-    """The parts of a page that matter here."""
+    """A parsed page: scripts (attributes and text), content security policy, title and tags."""
 
-    def __init__(self, text):
+    def __init__(self, path):
         super().__init__()
-        self.scripts, self.policy, self.title, self.names, self._open = [], "", "", [], None
-        self.feed(text)
+        self.scripts: list[list[Any]] = []
+        self.tags: list[str] = []
+        self.policy, self.title, self._open = "", "", ""
+        self.text = path.read_text(encoding="utf-8")
+        self.feed(self.text)
+        self.header = json.loads(self.scripts[0][1])
 
     def handle_starttag(self, tag, attrs):
-        self.names.append(tag)
-        given = dict(attrs)
+        self.tags.append(tag)
+        attributes = dict(attrs)
         self._open = tag
         if tag == "script":
-            self.scripts.append([given, ""])
-        elif given.get("http-equiv") == "Content-Security-Policy":
-            self.policy = given["content"]
+            self.scripts.append([attributes, ""])
+        elif attributes.get("http-equiv") == "Content-Security-Policy":
+            self.policy = attributes["content"]
 
     def handle_endtag(self, _):
-        self._open = None
+        self._open = ""
 
     def handle_data(self, data):
         if self._open == "script":
             self.scripts[-1][1] += data
-        elif self._open == "title" and "svg" not in self.names:
+        elif self._open == "title" and "svg" not in self.tags:
             self.title += data
 
 
 @pytest.fixture
 def page(tmp_path):
-    return Page(to_html(tmp_path / "page.html", classified()).read_text(encoding="utf-8"))
+    return Page(to_html(tmp_path / "page.html", classifier_explanation()))
 
 
-def test_the_arrays_lie_in_the_page(page):
-    payload = make_payload([classified()])
-    header, *chunks, _ = page.scripts
-    assert json.loads(header[1]) == payload.header()
-    found = {given["data-key"]: base64.b64decode(text) for given, text in chunks}
-    assert found == {key: payload.chunk(key) for key in payload.chunk_keys()}
-    assert np.frombuffer(found["0/flow/1"], "<f2").size == 36
+@pytest.mark.usefixtures("toy_method")
+def test_the_page_holds_header_and_arrays(tmp_path):
+    page = Page(to_html(tmp_path / "page.html", classifier_explanation()))
+    payload = make_payload([classifier_explanation()])
+    assert page.header == payload.header()
+    _, *chunks, _ = page.scripts
+    arrays = {attributes["data-key"]: base64.b64decode(text) for attributes, text in chunks}
+    assert arrays == {key: payload.chunk(key) for key in payload.chunks}
+    assert np.frombuffer(arrays["0/flow/1"], "<f2").size == 36
+    assert np.frombuffer(arrays["0/scores/toy/1"], "<f2").size == 36
 
 
-def test_the_policy_lets_only_the_pages_own_script_run(page):
-    given, script = page.scripts[-1]
-    assert given == {"type": "module"}
+def test_the_policy_allows_only_the_script_of_the_page(page):
+    attributes, script = page.scripts[-1]
+    assert attributes == {"type": "module"}
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
     assert f"script-src 'sha256-{digest}';" in page.policy
     assert page.policy.startswith("default-src 'none';")
     assert "connect-src" not in page.policy
-    assert {"link", "iframe", "object", "base"}.isdisjoint(page.names)
+    assert {"link", "iframe", "object", "base"}.isdisjoint(page.tags)
 
 
-def test_two_can_be_compared_under_a_title(tmp_path):
-    path = to_html(tmp_path / "page.html", classified(), made_up(1, 3), title="<b>&")
-    page = Page(path.read_text(encoding="utf-8"))
+def test_two_explanations_are_compared_under_a_title(tmp_path):
+    explanations = classifier_explanation(), random_explanation(1, 3)
+    page = Page(to_html(tmp_path / "page.html", *explanations, title="<b>&"))
     assert page.title == "<b>&"
-    assert len(json.loads(page.scripts[0][1])["examples"]) == 2
+    assert len(page.header["examples"]) == 2
 
 
 def test_hostile_tokens_stay_inside_the_header(tmp_path):
-    explanation = hostile()
-    text = to_html(tmp_path / "page.html", explanation, title=HOSTILE[1]).read_text("utf-8")
-    page = Page(text)
-    assert json.loads(page.scripts[0][1])["examples"][0]["tokens"] == list(HOSTILE)
-    # One header, attention, flow and heads of two layers, one module; and no tag of a token's.
+    page = Page(to_html(tmp_path / "page.html", hostile_explanation(), title=HOSTILE[1]))
+    assert page.header["examples"][0]["tokens"] == list(HOSTILE)
+    # The header, attention, flow and heads of two layers, and the module; none from a token.
     assert len(page.scripts) == 1 + 6 + 1
-    assert "img" not in page.names
+    assert "img" not in page.tags
     assert page.title == HOSTILE[1]
-    assert "\0" not in text
-    assert "\u202e" not in text
+    assert "\0" not in page.text
+    assert "\u202e" not in page.text
 
 
-def test_heads_are_left_out_where_they_take_too_much(tmp_path, monkeypatch):
+def test_heads_are_left_out_if_they_are_too_large(tmp_path, monkeypatch):
     def n_heads(**options):
-        path = to_html(tmp_path / "page.html", classified(), made_up(1, 3), **options)
-        header = json.loads(Page(path.read_text(encoding="utf-8")).scripts[0][1])
-        return [one["n_heads"] for one in header["examples"]]
+        explanations = classifier_explanation(), random_explanation(1, 3)
+        page = Page(to_html(tmp_path / "page.html", *explanations, **options))
+        return [example["n_heads"] for example in page.header["examples"]]
 
     needed = 2 * (4 * 6 * 6 + 2 * 3 * 3)  # bytes: four heads of six tokens, two of three
-    monkeypatch.setattr(single_file, "HEADS_LIMIT", needed)
+    monkeypatch.setattr(page_module, "HEADS_LIMIT", needed)
     assert n_heads() == [2, 2]
     assert n_heads(keep_heads=False) == [0, 0]
-    monkeypatch.setattr(single_file, "HEADS_LIMIT", needed - 1)
+    monkeypatch.setattr(page_module, "HEADS_LIMIT", needed - 1)
     assert n_heads() == [0, 0]
     assert n_heads(keep_heads=True) == [2, 2]
 
 
-def test_something_else_is_refused(tmp_path):
-    with refusal(InputError, "str was given; expected Explanation"):
+def test_only_explanations_can_be_written(tmp_path):
+    with refusal(InputError, "str", "Explanation"):
         to_html(tmp_path / "page.html", "text")  # type: ignore[arg-type]
 
 
-def test_progress_is_told(tmp_path):
+def test_progress_is_reported(tmp_path):
     seen = []
-    to_html(tmp_path / "page.html", made_up(1, 3), progress=lambda *done: seen.append(done))
+    explanation = random_explanation(1, 3)
+    to_html(tmp_path / "page.html", explanation, progress=lambda *done: seen.append(done))
     assert seen[-1] == (9, 9)
 
 
-def test_a_page_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
-    with refusal(FileError, "there is no folder", "Create it first"):
-        to_html(tmp_path / "none" / "page.html", classified())
-    with refusal(FileError, f"{tmp_path} is a folder", "Name a file in it"):
-        to_html(tmp_path, classified())
+def test_an_unusable_path_is_reported_before_computing(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_module, "make_payload", lambda *_, **__: pytest.fail("computed"))
+    with refusal(FileError, str(tmp_path / "none"), "Create"):
+        to_html(tmp_path / "none" / "page.html", classifier_explanation())
+    with refusal(FileError, f"{tmp_path} is a folder", str(tmp_path / "page.html")):
+        to_html(tmp_path, classifier_explanation())
+
+
+@pytest.mark.parametrize(
+    ("code", "fragment"), [(errno.ENOSPC, "disk is full"), (errno.EACCES, "Permission denied")]
+)
+def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch, code, fragment):
     path = tmp_path / "page.html"
     path.write_text("old", encoding="utf-8")
 
     def fail(*_):
-        raise OSError(28, "the disk is full", str(tmp_path / ".attnflow-x"))
+        raise PermissionError(code, "Permission denied", "temporary")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(FileError, match=r"cannot write .*: the disk is full; .* Choose") as caught:
-        to_html(path, classified())
-    assert ".attnflow" not in str(caught.value)
-    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+    with refusal(FileError, str(path), fragment):
+        to_html(path, classifier_explanation())
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
     assert path.read_text(encoding="utf-8") == "old"
 
 
-def test_the_built_module_can_be_put_into_a_page():
-    source, mount = inline_module(read_asset(assets.MODULE))
+def test_the_built_module_can_be_inlined():
+    source, mount = inline_module(read_asset(MODULE))
     assert "export" not in source[-200:]
     assert mount.isidentifier() or "$" in mount
     assert not source.lstrip().startswith("import")
-    assert "\0" not in source  # which HTML would replace, and the hash would not fit
+    assert "\0" not in source  # HTML parsers replace it, and the hash would not match
 
 
-def test_a_front_end_that_is_missing_or_strange_is_said():
-    with refusal(FileError, "the viewer's file none.js is missing", "make viewer"):
+def test_a_missing_or_invalid_front_end_is_reported():
+    with refusal(FileError, "none.js", "make viewer"):
         read_asset("none.js")
-    with refusal(FileError, "does not end in a list of exports that has mount"):
+    with refusal(FileError, "mount", "make viewer"):
         inline_module("export{a as b};")

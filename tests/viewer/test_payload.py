@@ -1,4 +1,4 @@
-"""What the viewer is given: the library's numbers, rounded to float16 and nothing else."""
+"""The header and the arrays: the numbers of the library, rounded to float16."""
 
 import json
 from dataclasses import replace
@@ -7,48 +7,58 @@ import numpy as np
 import pytest
 
 from attnflow import InputError, SelectionError, flow, raw_attention
+from attnflow.edges.registry import EDGES
 from attnflow.explainer import explain
-from attnflow.explanation import ImageGrid
-from attnflow.models.prediction import Outcome, Prediction
-from attnflow.viewer import payload as flow_rows
+from attnflow.explanation import ImageGrid, Outcome, Prediction
+from attnflow.methods.registry import METHODS
+from attnflow.viewer import payload as payload_module
 from attnflow.viewer.payload import make_payload, name_examples
 from tests.models.checkpoints import VOCABULARY, make_tokenizer
 from tests.refusal import refusal
-from tests.viewer.examples import HOSTILE, classified, hostile, made_up
+from tests.viewer.examples import (
+    HOSTILE,
+    classifier_explanation,
+    hostile_explanation,
+    random_explanation,
+)
 
 TEXT = "the key to cabinets"
 
 
-def halves(payload, key):
-    example, _, _ = key.split("/")
-    chunk = payload.header()["examples"][int(example)]["chunks"][key]
-    return np.frombuffer(payload.chunk(key), "<f2").reshape(chunk["shape"])
+def read_chunk(payload, key):
+    """A chunk as an array of the shape that the header gives."""
+    example = payload.header()["examples"][int(key.partition("/")[0])]
+    return np.frombuffer(payload.chunk(key), "<f2").reshape(example["chunks"][key]["shape"])
+
+
+def with_settings(explanation, **settings):
+    graph = explanation.graph
+    return replace(explanation, graph=replace(graph, settings={**graph.settings, **settings}))
 
 
 def test_arrays_are_those_of_the_library():
-    explanation = classified()
+    explanation = classifier_explanation()
     payload = make_payload([explanation])
-    assert len(payload.chunk_keys()) == 6  # attention, flow and heads of two layers
     attention = raw_attention(explanation.graph).to_numpy()
     flows = flow(explanation.graph).to_numpy()
     assert explanation.heads is not None
     for layer in (1, 2):
         np.testing.assert_array_equal(
-            halves(payload, f"0/attention/{layer}"), attention[layer - 1].astype(np.float16)
+            read_chunk(payload, f"0/attention/{layer}"), attention[layer - 1].astype(np.float16)
         )
         np.testing.assert_array_equal(
-            halves(payload, f"0/flow/{layer}"), flows[layer - 1].astype(np.float16)
+            read_chunk(payload, f"0/flow/{layer}"), flows[layer - 1].astype(np.float16)
         )
         np.testing.assert_array_equal(
-            halves(payload, f"0/heads/{layer}"), explanation.heads.layers[layer - 1]
+            read_chunk(payload, f"0/heads/{layer}"), explanation.heads.layers[layer - 1]
         )
         np.testing.assert_array_equal(
             payload.flow(0, 3, layer), flows[layer - 1, 3].astype(np.float32)
         )
 
 
-def test_the_header_says_what_there_is():
-    explanation = classified()
+def test_the_header_describes_the_example():
+    explanation = classifier_explanation()
     header = json.loads(make_payload([explanation], title="a title").header_json())
     assert header["format"] == 1
     assert header["title"] == "a title"
@@ -57,6 +67,7 @@ def test_the_header_says_what_there_is():
     assert example["special"] == [True, False, False, False, False, True]
     assert example["words"]["groups"] == [[i] for i in range(6)]
     assert (example["n_layers"], example["n_heads"]) == (2, 2)
+    assert example["model"] == explanation.model
     assert example["residual_weights"] == [0.5, 0.5]
     assert example["carried"] == []
     assert example["image"] is None
@@ -71,76 +82,151 @@ def test_the_header_says_what_there_is():
     assert example["name"].endswith("· 2 layers")
 
 
-def test_several_are_compared_and_named_by_the_first():
-    payload = make_payload([classified(), made_up(1, 3)])
-    assert payload.title == "the key to cabinets"
-    assert [len(one["tokens"]) for one in payload.header()["examples"]] == [6, 3]
-    assert "1/flow/1" in payload.chunk_keys()
-    assert "1/flow/2" not in payload.chunk_keys()
+def test_the_header_lists_the_registered_methods(toy_method):
+    methods = make_payload([random_explanation(1, 3)]).header()["methods"]
+    assert [method["name"] for method in methods] == list(METHODS.names)
+    computed = {method["name"]: method["computed"] for method in methods}
+    assert {computed[name] for name in payload_module.PAGE_METHODS} == {"page"}
+    assert methods[-1] == {
+        "name": "toy",
+        "title": toy_method.title,
+        "summary": toy_method.summary,
+        "computed": "data",
+    }
+
+
+def test_scores_of_other_methods_are_chunks(toy_method):
+    explanations = [classifier_explanation(), random_explanation(1, 3)]
+    payload = make_payload(explanations)
+    for index, explanation in enumerate(explanations):
+        scores = toy_method.attribute(explanation.graph).to_numpy()
+        for layer in range(1, explanation.graph.n_layers + 1):
+            np.testing.assert_array_equal(
+                read_chunk(payload, f"{index}/scores/toy/{layer}"),
+                scores[layer - 1].astype(np.float16),
+            )
+
+
+def test_scores_of_other_methods_have_the_rows_of_flow(toy_method, monkeypatch):
+    monkeypatch.setattr(payload_module, "FLOW_PAIRS", 2 * 6 * 6 - 1)
+    explanation = replace(classifier_explanation(), position=4)
+    payload = make_payload([explanation])
+    scores = toy_method.attribute(explanation.graph, positions=4).to_numpy()
     np.testing.assert_array_equal(
-        halves(payload, "1/attention/1"),
+        read_chunk(payload, "0/scores/toy/2"), scores[1].astype(np.float16)
+    )
+
+
+def test_methods_that_the_page_computes_are_not_chunks():
+    assert {chunk.kind for chunk in make_payload([random_explanation(1, 3)]).chunks.values()} == {
+        "attention",
+        "heads",
+        "scores",
+    }
+    assert "0/scores/rollout/1" not in make_payload([random_explanation(1, 3)]).chunks
+
+
+@pytest.mark.parametrize("name", ["attention", "value"])
+def test_the_header_names_edges_and_heads(name):
+    explanation = with_settings(random_explanation(1, 3), edges=name, heads="max")
+    [example] = make_payload([explanation]).header()["examples"]
+    assert example["edges"] == {"name": name, "title": EDGES[name].title}
+    assert example["heads"] == "max"
+
+
+def test_edges_default_to_attention_and_may_be_unknown():
+    plain, unknown = random_explanation(1, 3), with_settings(random_explanation(1, 3), edges="mine")
+    examples = make_payload([plain, unknown]).header()["examples"]
+    assert examples[0]["edges"]["name"] == "attention"
+    assert examples[0]["heads"] == "mean"
+    assert examples[1]["edges"] == {"name": "mine", "title": "mine"}
+
+
+def test_several_explanations_are_compared():
+    payload = make_payload([classifier_explanation(), random_explanation(1, 3)])
+    assert payload.title == "the key to cabinets"
+    assert [len(example["tokens"]) for example in payload.header()["examples"]] == [6, 3]
+    assert "1/flow/1" in payload.chunks
+    assert "1/flow/2" not in payload.chunks
+    np.testing.assert_array_equal(
+        read_chunk(payload, "1/attention/1"),
         payload.examples[1].graph.attention[0].astype(np.float16),
     )
 
 
-def test_examples_are_named_by_what_tells_them_apart():
-    one = replace(classified(), model="bert")
-    assert name_examples([one]) == ["bert · 2 layers"]
-    assert name_examples([one, replace(one, model="gpt")]) == ["bert · 2 layers", "gpt · 2 layers"]
-    assert name_examples([one, replace(one, text="x" * 50)]) == [TEXT, "x" * 39 + "…"]
-    assert name_examples([one, replace(one, text="x", model="gpt")]) == [
+def test_examples_are_named_by_their_differences():
+    bert = replace(classifier_explanation(), model="bert")
+    gpt = replace(bert, model="gpt")
+    assert name_examples([bert]) == ["bert · 2 layers"]
+    assert name_examples([bert, gpt]) == ["bert · 2 layers", "gpt · 2 layers"]
+    assert name_examples([bert, replace(bert, text="x" * 50)]) == [TEXT, "x" * 39 + "…"]
+    assert name_examples([bert, replace(gpt, text="x")]) == [
         f"{TEXT} · bert · 2 layers",
         "x · gpt · 2 layers",
     ]
 
 
-def test_of_large_graphs_flow_is_that_of_the_explained_position(monkeypatch):
-    monkeypatch.setattr(flow_rows, "FLOW_PAIRS", 2 * 6 * 6 - 1)
-    payload = make_payload([classified()])
+def test_large_graphs_have_flow_of_the_explained_position_only(monkeypatch):
+    monkeypatch.setattr(payload_module, "FLOW_PAIRS", 2 * 6 * 6 - 1)
+    payload = make_payload([classifier_explanation()])
     assert payload.header()["examples"][0]["flow_rows"] == [0]
-    rows = halves(payload, "0/flow/2")
+    rows = read_chunk(payload, "0/flow/2")
     assert rows.shape == (1, 6)
-    flows = flow(classified().graph).to_numpy()
+    flows = flow(classifier_explanation().graph).to_numpy()
     np.testing.assert_array_equal(rows[0], flows[1, 0].astype(np.float16))
+    np.testing.assert_array_equal(payload.flow(0, 0, 2), flows[1, 0].astype(np.float32))
     np.testing.assert_array_equal(payload.flow(0, 4, 2), flows[1, 4].astype(np.float32))
 
 
-def test_progress_counts_the_pairs_of_all_examples():
+def record_progress(payload):
     seen = []
-    payload = make_payload([made_up(2, 4), made_up(1, 3, seed=1)])
     payload.compute(lambda done, total: seen.append((done, total)))
+    return seen
+
+
+def test_progress_counts_the_pairs_of_all_examples():
+    seen = record_progress(make_payload([random_explanation(2, 4), random_explanation(1, 3)]))
     assert {total for _, total in seen} == {2 * 4 * 4 + 1 * 3 * 3}
     assert seen[-1][0] == seen[-1][1]
     assert seen == sorted(seen)
 
 
+@pytest.mark.usefixtures("toy_method")
+def test_progress_counts_the_pairs_of_all_methods():
+    seen = record_progress(make_payload([random_explanation(2, 4)]))
+    assert {total for _, total in seen} == {2 * (2 * 4 * 4)}
+    assert seen[-1] == (64, 64)
+    assert seen == sorted(seen)
+
+
 @pytest.mark.parametrize(
     "key", ["", "0", "0/attention/0", "0/attention/3", "1/flow/1", "0/rollout/1", "0/flow/-1",
-            "0/flow/1/2", "../flow/1", "0/flow/²", "0/flow/" + "1" * 60]
+            "0/flow/1/2", "../flow/1", "0/flow/²", "0/flow/" + "1" * 60, "0/weights/1",
+            "0/scores/flow/1", "0/scores/toy/1"]
 )  # fmt: skip
-def test_there_are_no_other_arrays(key):
-    with refusal(SelectionError, "there is no array", "expected one that the header names"):
-        make_payload([classified()]).chunk(key)
+def test_other_arrays_do_not_exist(key):
+    with refusal(SelectionError, repr(key[:40]), "0/attention/1"):
+        make_payload([classifier_explanation()]).chunk(key)
 
 
-def test_there_is_no_other_flow():
-    payload = make_payload([classified()])
-    with refusal(SelectionError, "there is no example 1; expected 0 to 0"):
-        payload.flow(1, 0, 1)
-    with refusal(SelectionError, "there is no position 6"):
-        payload.flow(0, 6, 1)
-    with refusal(SelectionError, "there is no layer 3"):
-        payload.flow(0, 0, 3)
+@pytest.mark.parametrize(
+    ("request_", "fragments"),
+    [((1, 0, 1), ["example 1", "0 to 0"]), ((0, 6, 1), ["6"]), ((0, 0, 3), ["3"])],
+    ids=["example", "position", "layer"],
+)
+def test_other_flow_does_not_exist(request_, fragments):
+    with refusal(SelectionError, *fragments):
+        make_payload([classifier_explanation()]).flow(*request_)
 
 
-def test_explanations_are_needed():
-    with refusal(InputError, "no explanation was given; expected at least one"):
+def test_explanations_are_required():
+    with refusal(InputError, "no explanation", "attnflow.explain"):
         make_payload([])
-    with refusal(InputError, "str was given; expected Explanation"):
+    with refusal(InputError, "str", "Explanation", "attnflow.explain"):
         make_payload(["text"])  # type: ignore[list-item]
 
 
-def test_carried_positions_are_named_by_layer():
+def test_carried_positions_are_listed_by_layer():
     import transformers
 
     config = transformers.T5Config(
@@ -150,41 +236,41 @@ def test_carried_positions_are_named_by_layer():
     model.config.decoder_start_token_id = 0
     explanation = explain("key", model, tokenizer=make_tokenizer())  # 3 + 1 positions
     example = make_payload([explanation]).header()["examples"][0]
-    # One encoder layer carries the decoder's position; the two steps of the decoder the others.
+    # The encoder layer carries the decoder's position; the two decoder layers carry the others.
     assert example["carried"] == [[1, 3], [2, 0], [2, 1], [2, 2], [3, 0], [3, 1], [3, 2]]
     assert example["n_heads"] == 0
     assert not [key for key in example["chunks"] if "/weights/" in key]
 
 
-def test_weights_that_cannot_be_worked_out_go_along():
-    explanation = made_up(2, 3)
+def test_weights_that_the_page_cannot_compute_are_chunks():
+    explanation = random_explanation(2, 3)
     weights = explanation.graph.weights.copy()
-    weights[1, 2] = weights[1, :2].mean(0)  # a position that is the mean of two others
+    weights[1, 2] = weights[1, :2].mean(0)  # not attention with the residual connection
     payload = make_payload(
         [replace(explanation, graph=replace(explanation.graph, weights=weights))]
     )
-    named = [key for key in payload.chunk_keys() if "/weights/" in key]
-    assert named == ["0/weights/2"]
-    np.testing.assert_array_equal(halves(payload, "0/weights/2"), weights[1].astype(np.float16))
+    assert [key for key in payload.chunks if "/weights/" in key] == ["0/weights/2"]
+    np.testing.assert_array_equal(read_chunk(payload, "0/weights/2"), weights[1].astype(np.float16))
 
 
 def test_the_header_is_ascii_and_holds_every_token():
-    text = make_payload([hostile()]).header_json()
+    text = make_payload([hostile_explanation()]).header_json()
     assert text.isascii()
     assert json.loads(text)["examples"][0]["tokens"] == list(HOSTILE)
 
 
-def test_a_probability_that_is_none_is_null():
-    nothing = Outcome("x", 0, float("nan"))
-    explanation = replace(classified(), prediction=Prediction("class", (nothing,), nothing))
+def test_a_probability_that_is_not_a_number_is_null():
+    unknown = Outcome("x", 0, float("nan"))
+    prediction = Prediction("class", (unknown,), unknown)
+    explanation = replace(classifier_explanation(), prediction=prediction)
     example = json.loads(make_payload([explanation]).header_json())["examples"][0]
     assert example["prediction"]["target"] == {"label": "x", "probability": None}
 
 
-def test_a_picture_goes_along():
+def test_the_header_holds_the_image():
     image = ImageGrid(b"png", rows=1, columns=2, first=1, width=20, height=10)
-    example = make_payload([replace(classified(), image=image)]).header()["examples"][0]
-    assert example["image"] == {
+    explanation = replace(classifier_explanation(), image=image)
+    assert make_payload([explanation]).header()["examples"][0]["image"] == {
         "src": "data:image/png;base64,cG5n",
         "rows": 1,
         "columns": 2,
@@ -194,9 +280,10 @@ def test_a_picture_goes_along():
     }
 
 
+@pytest.mark.usefixtures("toy_method")
 def test_memory_is_counted():
-    payload = make_payload([made_up(2, 4)])
+    payload = make_payload([random_explanation(2, 4)])
     before = payload.n_bytes()
     assert before == 2 * 2 * 4 * 4 * 8 + 2 * 2 * 4 * 4 * 8  # weights, attention; heads
     payload.compute()
-    assert payload.n_bytes() == before + 2 * 4 * 4 * 8
+    assert payload.n_bytes() == before + 2 * (2 * 4 * 4 * 8)  # flow and the toy method

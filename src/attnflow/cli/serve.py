@@ -1,10 +1,11 @@
-"""The command `serve`: a local page to type texts into and to explore what models do with them."""
+"""The command `serve`: a local web page to explain texts in."""
 
 from typing import Annotated
 
 import typer
 
 from attnflow.cli.options import clear_errors
+from attnflow.models.builtin.folders import ADAPTERS, VERB_NUMBER_MODELS
 
 
 def register(app: typer.Typer) -> None:
@@ -17,59 +18,69 @@ def serve(  # noqa: PLR0913 - one argument for each option
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A model for the page to offer; may be given several times. A folder with one in "
-            "safetensors, a name on the hub, or one of attnflow's own: verb-number, "
-            "verb-number-causal, minilm-sst2, minilm-mlm. The first two of these if not given."
+            help="Model to offer on the page; repeat for several. A folder with a model in "
+            "safetensors format, a name on the Hugging Face hub, or a built-in model: "
+            f"{', '.join((*VERB_NUMBER_MODELS, *ADAPTERS))}. "
+            f"Default: {' and '.join(VERB_NUMBER_MODELS)}."
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; only this machine if not given.")
+        str, typer.Option(help="Address to listen on. By default, only this machine can connect.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port to listen on; 0 for any free one.")
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.")
     ] = 8765,
     open_: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the page in a web browser.")
     ] = True,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="A further name that the page is reached by, if not on this machine."),
+        typer.Option(help="Additional allowed hostname; repeat for several."),
     ] = None,
-    max_text: Annotated[int, typer.Option(min=1, help="Characters that a text may have.")] = 5_000,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens that a text may have.")] = 512,
+    max_text: Annotated[
+        int, typer.Option(min=1, help="Maximum number of characters in a text.")
+    ] = 5_000,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum number of tokens in a text or in saved attentions.")
+    ] = 512,
     max_upload: Annotated[
-        float, typer.Option(min=0, help="Megabytes that saved attentions may have.")
+        float, typer.Option(min=0, help="Maximum size of saved attentions, in megabytes.")
     ] = 64.0,
-    seconds: Annotated[float, typer.Option(min=1, help="Time for one computation.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Time limit of a computation, in seconds.")
+    ] = 60.0,
     workers: Annotated[
-        int, typer.Option(min=1, help="Computations at the same time; each has its own models.")
+        int, typer.Option(min=1, help="Number of worker processes; each loads all models.")
     ] = 1,
-    waiting: Annotated[int, typer.Option(min=0, help="Computations that may wait.")] = 8,
-    keep: Annotated[int, typer.Option(min=1, help="Results to keep; older ones go.")] = 16,
+    waiting: Annotated[
+        int, typer.Option(min=0, help="Maximum number of computations in the queue.")
+    ] = 8,
+    keep: Annotated[
+        int, typer.Option(min=1, help="Number of results to keep; older ones are dropped.")
+    ] = 16,
 ) -> None:
-    """Serve a page on this machine: type a text, choose a model, and explore.
+    """Start a local web page: enter a text, choose a model, and explore the attention.
 
-    Ctrl+C ends it.
+    Press Ctrl+C to stop.
 
     Example: attnflow serve --model ./my-model --model bert-base-uncased
     """
     with clear_errors():
-        from attnflow.viewer.server.run import is_public
-        from attnflow.viewer.server.run import serve as run
+        from attnflow.viewer.server import run
         from attnflow.viewer.server.security import Limits
 
         def ready(url: str) -> None:
-            if is_public(host):
+            if run.is_public(host):
                 typer.echo(
-                    f"attnflow: other machines may reach this page on {host}, and there is no "
-                    "password.",
+                    f"attnflow: warning: other machines can connect on {host}, and there is no "
+                    "password",
                     err=True,
                 )
-            typer.echo(f"attnflow: the page is at {url} (Ctrl+C ends it)")
+            typer.echo(f"attnflow: serving at {url} (press Ctrl+C to stop)")
             if open_:
                 typer.launch(url)
 
-        run(
+        run.serve(
             model or (),
             host=host,
             port=port,

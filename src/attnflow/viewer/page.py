@@ -1,9 +1,8 @@
-"""One HTML file that holds viewer and arrays, and works from disk without a network.
+"""Single HTML files that hold the viewer and its data, and open without a network.
 
-The files of the front end that come with the package.
+Also here: the static files of the front end, which the other hosts read too.
 """
 
-import os
 import re
 from base64 import b64encode
 from collections.abc import Sequence
@@ -14,57 +13,18 @@ from html import escape
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from attnflow.errors import FileError
-from attnflow.explanation import Explanation, KeepHeads, Progress
+from attnflow.explanation import Explanation, KeepHeads
+from attnflow.progress import Progress
+from attnflow.storage import DiskError, write_atomic
 from attnflow.viewer.payload import Payload, make_payload
 from attnflow.viewer.preview import draw_picture, visible
 
-MODULE = "attnflow-viewer.js"
+MODULE = "attnflow-viewer.js"  # the front end, built from the folder viewer
+HEADS_LIMIT = 16_000_000  # bytes of heads in a file, for keep_heads="auto"
 
-
-@cache
-def read_asset(name: str) -> str:
-    """The text of one of the front end's files.
-
-    Raises FileError if it is missing, as in a checkout where the front end was not built.
-    """
-    try:
-        return files("attnflow.viewer").joinpath("static", name).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise FileError(
-            f"the viewer's file {name} is missing",
-            expected="it in the package",
-            fix="Install attnflow again, or build the front end in a checkout: make viewer.",
-        ) from None
-
-
-def inline_module(source: str, name: str = "mount") -> tuple[str, str]:
-    r"""A module without its exports, to be put into a page, and what one of them is called in it.
-
-    The module ends in one export list, as bundlers write it.
-    Raises FileError if it does not, or if the name is not in it.
-
-    >>> inline_module("function m(){}\nexport{d as default,m as mount};")
-    ('function m(){}\n', 'm')
-    """
-    found = re.search(r"export\s*\{([^{}]*)\}\s*;?\s*(?://[^\n]*\s*)?\Z", source)
-    if found is not None:
-        for item in found[1].split(","):
-            names = item.split(" as ")
-            if names[-1].strip() == name:
-                return source[: found.start()], names[0].strip()
-    raise FileError(
-        f"the viewer's module does not end in a list of exports that has {name}",
-        expected="one",
-        fix="Build the front end again: make viewer.",
-    )
-
-
-HEADS_LIMIT = 16_000_000  # bytes that heads may take in a file for keep_heads="auto"
-
-# The page may run its own script, known by its hash, and nothing else; it can reach no network.
+# The page may run its own script, identified by a hash, and nothing else; it has no network access.
 POLICY = (
     "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; "
     "img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -78,38 +38,34 @@ def to_html(
     keep_heads: KeepHeads = "auto",
     progress: Progress | None = None,
 ) -> Path:
-    """Write explanations to one HTML file, to look at with any browser, without a network.
+    """Write explanations to a single HTML file, which any browser opens without a network.
 
-    explanations: one, or several to compare: two sentences, or two models.
-    title: if not given, the text of the first. progress: called with flows done and flows in all.
-    keep_heads: whether to write the attention of each head, if there is any; "auto" does so where
-    that of all explanations takes at most 16 MB, since a page of more is slow to open.
-    The file is there whole or not at all. Returns its path.
-    Raises FileError if it cannot be written.
+    explanations: one, or several to compare, such as two sentences or two models.
+    title: the text of the first explanation by default.
+    keep_heads: whether to write the attention of each head, if the explanations hold it. "auto"
+    writes it if it takes at most 16 MB in total, because larger pages are slow to open.
+    progress: called with pairs of positions and tokens done, and pairs in total.
+    Returns the path. An existing file is replaced only once the new one is complete.
+    Raises FileError if the file cannot be written; an unusable path is detected before computing.
     """
     target = Path(path)
     check_target(target)
     payload = make_payload(explanations, title=title)
-    too_much = _bytes_of_heads(payload.examples) > HEADS_LIMIT
-    if not keep_heads or (keep_heads == "auto" and too_much):
-        without = tuple(replace(one, heads=None) for one in payload.examples)
-        payload = replace(payload, examples=without)
+    too_large = _heads_bytes(payload.examples) > HEADS_LIMIT
+    if not keep_heads or (keep_heads == "auto" and too_large):
+        examples = tuple(replace(explanation, heads=None) for explanation in payload.examples)
+        payload = replace(payload, examples=examples)
     payload.compute(progress)
-    write_whole(target, build_page(payload))
+    content = build_page(payload).encode("utf-8")
+    try:
+        write_atomic(target, lambda file: file.write(content))
+    except DiskError as error:
+        raise FileError(error.given, error.expected, error.fix) from error
     return target
 
 
-def _bytes_of_heads(explanations: Sequence[Explanation]) -> int:
-    """What the heads take as float16."""
-    return sum(
-        2 * sum(one.heads.n_heads) * one.heads.n_tokens**2
-        for one in explanations
-        if one.heads is not None
-    )
-
-
 def check_target(path: Path) -> None:
-    """Raise FileError, before anything is computed, if no file can be at this path."""
+    """Raise FileError if no file can be written to this path; call it before a long run."""
     if path.is_dir():
         raise FileError(
             f"{path} is a folder",
@@ -119,55 +75,24 @@ def check_target(path: Path) -> None:
     if not path.parent.is_dir():
         raise FileError(
             f"cannot write {path}: there is no folder {path.parent}",
-            expected="an existing one",
+            expected="an existing folder",
             fix="Create it first.",
         )
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all.
-
-    Raises FileError if the file cannot be written.
-    """
-    temporary = None
-    try:
-        with NamedTemporaryFile(
-            "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=".attnflow-", delete=False
-        ) as file:
-            temporary = Path(file.name)
-            file.write(text)
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        raise FileError(
-            f"cannot write {path}: {error.strerror or error}",
-            expected="a file that can be written",
-            fix="Choose another.",
-        ) from error
-
-
-def _umask() -> int:
-    """Which rights new files do not get; it can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def build_page(payload: Payload) -> str:
-    """The whole page as text."""
+    """The HTML of a page that holds the viewer and the payload."""
     module, mount = inline_module(read_asset(MODULE))
     script = f"\n{module}\n{read_asset('single-file.js').replace('MOUNT', mount)}"
     script = script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    hashed = b64encode(sha256(script.encode("utf-8")).digest()).decode("ascii")
+    digest = b64encode(sha256(script.encode("utf-8")).digest()).decode("ascii")
     chunks = "\n".join(
         f'<script type="application/octet-stream" data-key="{key}">'
         f"{b64encode(payload.chunk(key)).decode('ascii')}</script>"
-        for key in payload.chunk_keys()
+        for key in payload.chunks
     )
     parts = {
-        "POLICY": escape(POLICY.format(hashed)),
+        "POLICY": escape(POLICY.format(digest)),
         "TITLE": escape(visible(payload.title)),
         "STYLE": read_asset("single-file.css"),
         "PICTURE": draw_picture(payload.examples[0]),
@@ -175,13 +100,13 @@ def build_page(payload: Payload) -> str:
         "CHUNKS": chunks,
         "SCRIPT": script,
     }
-    page = read_asset("single-file.html")
-    pieces = page.split("%%")  # text, name, text, name, ..., text: filled in once, never twice
+    # Text, name, text, name, ..., text. Split once, so that no part is searched for placeholders.
+    pieces = read_asset("single-file.html").split("%%")
     return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
 
 
 def escape_json(text: str) -> str:
-    r"""JSON in ASCII that can stand inside a script element.
+    r"""Escape JSON for a script element.
 
     >>> escape_json('["</script>&"]')
     '["\\u003c/script\\u003e\\u0026"]'
@@ -189,3 +114,51 @@ def escape_json(text: str) -> str:
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
+
+
+@cache
+def read_asset(name: str) -> str:
+    """The text of a static file of the front end.
+
+    Raises FileError if it is missing, as in a checkout in which the front end was not built.
+    """
+    try:
+        return files("attnflow.viewer").joinpath("static", name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FileError(
+            f"the viewer's file {name} is missing",
+            expected="the file in the package",
+            fix="Install attnflow again, or build the front end in a checkout: make viewer.",
+        ) from None
+
+
+def inline_module(source: str, name: str = "mount") -> tuple[str, str]:
+    r"""Remove the exports of a module, so that its source can be part of another script.
+
+    source: ends with one export list, as bundlers write it. name: the export that is needed.
+    Returns the source, and the local name of the export in it.
+    Raises FileError if there is no such list or no such export.
+
+    >>> inline_module("function m(){}\nexport{d as default,m as mount};")
+    ('function m(){}\n', 'm')
+    """
+    match = re.search(r"export\s*\{([^{}]*)\}\s*;?\s*(?://[^\n]*\s*)?\Z", source)
+    if match is not None:
+        for item in match[1].split(","):
+            names = item.split(" as ")
+            if names[-1].strip() == name:
+                return source[: match.start()], names[0].strip()
+    raise FileError(
+        f"the viewer's module does not export {name}",
+        expected=f"an export list with {name} at the end of the module",
+        fix="Build the front end again: make viewer.",
+    )
+
+
+def _heads_bytes(explanations: Sequence[Explanation]) -> int:
+    """The size of all heads as float16."""
+    return sum(
+        2 * sum(explanation.heads.n_heads) * explanation.heads.n_tokens**2
+        for explanation in explanations
+        if explanation.heads is not None
+    )

@@ -1,11 +1,7 @@
-"""A picture of an explanation in SVG, for where nothing can run: exported notebooks and the like.
+"""A static SVG picture of an explanation, for places where no script runs, and visible text.
 
-Layers x tokens for the explained position, as in the paper's figures 2 and 3, or the patches of an
-image. It needs no drawing library, and is readable on light and on dark pages.
-
-Text from strangers made visible: what hides or reorders text becomes a symbol.
-
-The front end does the same in `viewer/src/visible.ts`.
+The picture shows layers by tokens for the explained position, as figures 2 and 3 of the paper do,
+or the patches of an image. It needs no drawing library, and is readable on light and dark pages.
 """
 
 import re
@@ -16,20 +12,66 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.arrays import to_numpy
 from attnflow.explanation import Explanation, ImageGrid
+from attnflow.methods.registry import METHODS
+from attnflow.viewer.payload import PAGE_METHODS, shorten
 
-# Controls, soft hyphen, zero-width and bidi controls, separators of lines, invisible operators,
-# surrogates, byte order mark, interlinear marks and tags. Joiners (U+200C, U+200D) stay: Persian
-# words and joined emoji need them.
+MAX_TOKENS = 40  # of longer texts, those with the highest rollout at the last layer are shown
+MAX_LABEL = 14  # characters of a token
+CELL = 22  # pixels, the width of a token
+LEFT, GAP, TOP = 64, 30, 44  # pixels
+IMAGE_WIDTH = 400.0  # pixels
+LIGHT, DARK = np.asarray([247, 251, 255]), np.asarray([8, 48, 107])  # one hue: color-blind safe
+STYLE = 'font-family="system-ui, sans-serif" font-size="12" fill="#1b1f24"'
+
+# Controls, soft hyphen, zero-width and bidirectional controls, line separators, invisible
+# operators, surrogates, byte order mark, interlinear marks and tags. Not the joiners U+200C and
+# U+200D, which Persian words and joined emoji need.
 _HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ufeff\ufff9-\ufffc\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
 
+def draw_picture(explanation: Explanation) -> str:
+    """An `svg` element with the scores of the explained position, by method, layer and token."""
+    if explanation.image is not None:
+        return _draw_image(explanation, explanation.image)
+    n_layers = explanation.graph.n_layers
+    rollout = explanation.rollout(layers=-1).to_numpy()[0, 0]
+    columns = np.sort(np.argsort(-rollout, kind="stable")[:MAX_TOKENS])
+    labels = [_label(explanation.tokens[i]) for i in columns]
+    row_height = max(4, min(16, 240 // n_layers))
+    panel_height = row_height * n_layers
+    parts = []
+    top = TOP
+    for name in PAGE_METHODS:
+        scores = explanation.attribute(name).to_numpy()[:, 0][:, columns]
+        parts.append(_draw_panel(scores, METHODS[name].title, labels, top, row_height))
+        top += panel_height + GAP
+    bottom = top - GAP
+    for i, label in enumerate(labels):
+        x, y = LEFT + i * CELL + CELL / 2 + 4, bottom + 8
+        parts.append(
+            f'<text x="{x:g}" y="{y:g}" text-anchor="end" transform="rotate(-60 {x:g} {y:g})" '
+            f'unicode-bidi="isolate">{escape(label)}</text>'
+        )
+    width = max(LEFT + len(labels) * CELL + 24, 420)
+    label_height = 7 * max(len(label) for label in labels)
+    return _wrap_svg(width, bottom + 24 + label_height, _heading(explanation), parts)
+
+
+def embed_picture(explanation: Explanation) -> str:
+    """The picture as an `img` element: untrusted notebooks keep these, but no `svg`."""
+    svg = b64encode(draw_picture(explanation).encode("utf-8")).decode("ascii")
+    label = escape(f"attnflow: {_heading(explanation)}", quote=True)
+    return f'<img alt="{label}" src="data:image/svg+xml;base64,{svg}"/>'
+
+
 def visible(text: str) -> str:
-    r"""The text with nothing in it that hides, reorders or breaks what is around it.
+    r"""Replace characters that hide, reorder or break text by symbols.
+
+    The front end does the same, in `viewer/src/data/text.ts`.
 
     >>> visible("a\0b"), visible("x\u202ey"), visible("  "), visible("")
     ('a⟨U+0000⟩b', 'x⟨U+202E⟩y', '␣␣', '∅')
@@ -40,114 +82,73 @@ def visible(text: str) -> str:
     return "␣" * min(len(shown), 8) if shown.isspace() else shown
 
 
-def _symbol(found: re.Match[str]) -> str:
+def _symbol(match: re.Match[str]) -> str:
     known = {"\n": "↵", "\t": "⇥"}
-    return known.get(found[0], f"⟨U+{ord(found[0]):04X}⟩")
+    return known.get(match[0], f"⟨U+{ord(match[0]):04X}⟩")
 
 
-MOST = 40  # tokens; of longer texts those with the highest rollout at the last layer
-CELL = 22  # pixels, the width of a token
-LEFT, GAP, TOP = 64, 30, 44
-WIDEST = 14  # characters of a token
-METHODS = (("raw", "raw attention"), ("rollout", "rollout"), ("flow", "flow"))
-LIGHT, DARK = np.asarray([247, 251, 255]), np.asarray([8, 48, 107])  # color-blind safe: one hue
-STYLE = 'font-family="system-ui, sans-serif" font-size="12" fill="#1b1f24"'
-
-
-def draw_picture(explanation: Explanation) -> str:
-    """An `svg` element that shows the explained position at every layer by each method."""
-    if explanation.image is not None:
-        return _draw_image(explanation, explanation.image)
-    n_layers = explanation.graph.n_layers
-    rollout = to_numpy(explanation.rollout(layers=-1).scores)[0, 0]
-    columns = np.sort(np.argsort(-rollout, kind="stable")[:MOST])
-    height = max(4, min(16, 240 // n_layers))
-    panel = height * n_layers
-    labels = [_cut(explanation.tokens[i]) for i in columns]
-    parts = []
-    for i, (name, title) in enumerate(METHODS):
-        scores = to_numpy(getattr(explanation, name)().scores)[:, 0][:, columns]
-        parts.append(_panel(scores, title, labels, TOP + i * (panel + GAP), height))
-    foot = TOP + len(METHODS) * (panel + GAP) - GAP
-    for i, label in enumerate(labels):
-        x, y = LEFT + i * CELL + CELL / 2 + 4, foot + 8
-        parts.append(
-            f'<text x="{x:g}" y="{y:g}" text-anchor="end" transform="rotate(-60 {x:g} {y:g})" '
-            f'unicode-bidi="isolate">{escape(label)}</text>'
-        )
-    width = max(LEFT + len(labels) * CELL + 24, 420)
-    longest = max(len(label) for label in labels)
-    return _svg(width, foot + 24 + 7 * min(longest, WIDEST), _heading(explanation), parts)
-
-
-def embed_picture(explanation: Explanation) -> str:
-    """The same as an `img` element: notebooks that are not trusted keep these, but no `svg`."""
-    svg = b64encode(draw_picture(explanation).encode("utf-8")).decode("ascii")
-    label = escape(f"attnflow: {_heading(explanation)}", quote=True)
-    return f'<img alt="{label}" src="data:image/svg+xml;base64,{svg}"/>'
-
-
-def _panel(
-    scores: NDArray[np.floating], title: str, labels: Sequence[str], top: int, height: int
+def _draw_panel(
+    scores: NDArray[np.floating], title: str, labels: Sequence[str], top: int, row_height: int
 ) -> str:
-    """One method: scores [layers, tokens], the last layer on top."""
-    most = float(scores.max())
-    parts = [f'<text x="{LEFT}" y="{top - 6}">{title}, 0 to {most:.3g}</text>']
+    """The scores of a method, [layers, tokens], with the last layer on top."""
+    highest = float(scores.max())
+    parts = [f'<text x="{LEFT}" y="{top - 6}">{escape(title)}, 0 to {highest:.3g}</text>']
     n_layers = len(scores)
     for layer, row in enumerate(scores, start=1):
-        y = top + (n_layers - layer) * height
+        y = top + (n_layers - layer) * row_height
         if layer in (1, n_layers):
             parts.append(
-                f'<text x="{LEFT - 6}" y="{y + height / 2 + 4:g}" text-anchor="end">'
+                f'<text x="{LEFT - 6}" y="{y + row_height / 2 + 4:g}" text-anchor="end">'
                 f"layer {layer}</text>"
             )
         for i, score in enumerate(row):
             parts.append(
-                f'<rect x="{LEFT + i * CELL}" y="{y}" width="{CELL}" height="{height}" '
-                f'fill="{_color(float(score) / most if most > 0 else 0)}">'
+                f'<rect x="{LEFT + i * CELL}" y="{y}" width="{CELL}" height="{row_height}" '
+                f'fill="{_color(float(score) / highest if highest > 0 else 0)}">'
                 f"<title>{escape(labels[i])}, layer {layer}: {score:.3g}</title></rect>"
             )
     return "".join(parts)
 
 
 def _draw_image(explanation: Explanation, image: ImageGrid) -> str:
-    """The picture with its patches shaded by rollout at the last layer."""
-    rollout = to_numpy(explanation.rollout(layers=-1).scores)[0, 0]
+    """The image, with its patches shaded by rollout at the last layer."""
+    rollout = explanation.rollout(layers=-1).to_numpy()[0, 0]
     patches = rollout[image.first : image.first + image.rows * image.columns]
     grid = patches.reshape(image.rows, image.columns)
-    width, height = 400.0, 400.0 * image.height / image.width
+    width, height = IMAGE_WIDTH, IMAGE_WIDTH * image.height / image.width
     source = f"data:image/png;base64,{b64encode(image.png).decode('ascii')}"
     place = f'x="12" y="{TOP}" width="{width:g}" height="{height:g}"'
     parts = [f'<image href="{source}" {place} preserveAspectRatio="none"/>']
-    across, down = width / image.columns, height / image.rows
-    most = float(grid.max()) or 1.0
+    patch_width, patch_height = width / image.columns, height / image.rows
+    highest = float(grid.max()) or 1.0
     for (row, column), score in np.ndenumerate(grid):
         parts.append(
-            f'<rect x="{12 + column * across:g}" y="{TOP + row * down:g}" width="{across:g}" '
-            f'height="{down:g}" fill="#08306b" fill-opacity="{0.8 * (1 - score / most):.3f}">'
+            f'<rect x="{12 + column * patch_width:g}" y="{TOP + row * patch_height:g}" '
+            f'width="{patch_width:g}" height="{patch_height:g}" '
+            f'fill="#08306b" fill-opacity="{0.8 * (1 - score / highest):.3f}">'
             f"<title>row {row + 1}, column {column + 1}: {score:.3g}</title></rect>"
         )
     parts.append(
-        f'<text x="12" y="{TOP + height + 18:g}">the lighter a patch, the more of it arrives '
-        "(rollout, last layer)</text>"
+        f'<text x="12" y="{TOP + height + 18:g}">Lighter patches have higher scores '
+        f"({escape(METHODS['rollout'].title)}, last layer)</text>"
     )
-    return _svg(width + 24, TOP + height + 32, _heading(explanation), parts)
+    return _wrap_svg(width + 24, TOP + height + 32, _heading(explanation), parts)
 
 
 def _heading(explanation: Explanation) -> str:
-    """What is explained, and how much of it is shown."""
-    token = _cut(explanation.tokens[explanation.position])
-    words = f"position {explanation.position} {token}"
+    """The explained position, the prediction, and which tokens are shown."""
+    token = _label(explanation.tokens[explanation.position])
+    heading = f"position {explanation.position} {token}"
     if explanation.prediction is not None:
-        target = explanation.prediction.target
-        words += f" · {explanation.prediction.kind} {_cut(target.label)} {target.probability:.3f}"
+        kind, target = explanation.prediction.kind, explanation.prediction.target
+        heading += f" · {kind} {_label(target.label)} {target.probability:.3f}"
     n = len(explanation.tokens)
-    if n > MOST and explanation.image is None:
-        words += f" · the {MOST} of {n} tokens with the highest rollout"
-    return words
+    if n > MAX_TOKENS and explanation.image is None:
+        heading += f" · the {MAX_TOKENS} of {n} tokens with the highest rollout"
+    return heading
 
 
-def _svg(width: float, height: float, heading: str, parts: Sequence[str]) -> str:
+def _wrap_svg(width: float, height: float, heading: str, parts: Sequence[str]) -> str:
     label = escape(f"attnflow: {heading}", quote=True)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
@@ -157,12 +158,12 @@ def _svg(width: float, height: float, heading: str, parts: Sequence[str]) -> str
     )
 
 
-def _cut(text: str) -> str:
-    shown = visible(text)
-    return shown if len(shown) <= WIDEST else f"{shown[: WIDEST - 1]}…"
+def _label(text: str) -> str:
+    """A token as it is shown: visible, and not too long."""
+    return shorten(visible(text), MAX_LABEL)
 
 
 def _color(share: float) -> str:
-    """From light to dark as the share goes from 0 to 1."""
+    """The color of a score, from light to dark. share: of the highest score, from 0 to 1."""
     red, green, blue = (LIGHT + (DARK - LIGHT) * min(max(share, 0.0), 1.0)).round().astype(int)
     return f"#{red:02x}{green:02x}{blue:02x}"

@@ -1,51 +1,79 @@
-"""The local page without processes and sockets, and asking it."""
+"""A client of the web application, which runs without worker processes and sockets."""
 
-import time
+from threading import Event
 
 from starlette.testclient import TestClient
 
 from attnflow.viewer.server.app import create_app
 from attnflow.viewer.server.jobs import Jobs
 from attnflow.viewer.server.security import Limits, allowed_hosts
-from attnflow.viewer.server.workers import ModelInfo
+from attnflow.viewer.server.tasks import ModelInfo
 from tests.models.checkpoints import make_loaded
-from tests.viewer.server.tasks import InlinePool
+from tests.viewer.server.fake_tasks import InlinePool
 
 TEXT = "the key to cabinets"
-LIMITS = Limits(text_length=100, tokens=12, upload_bytes=20_000, seconds=5, results=2)
+LIMITS = Limits(text_length=100, tokens=12, upload_bytes=20_000, seconds=60, results=2)
 INFO = [ModelInfo("one", "classifier", 16, "text"), ModelInfo("two", "causal_lm", 16, "text")]
+PATIENCE = 300  # seconds after which a test fails; passing tests never wait for it
 
 
-def make_client(limits=LIMITS, host="127.0.0.1", **options):
-    pool = InlinePool([make_loaded(), make_loaded("GPT2LMHeadModel")], limits)
-    jobs = Jobs(pool, limits)  # type: ignore[arg-type]
-    app = create_app(jobs, INFO, limits=limits, hosts=allowed_hosts(host, **options))
-    return TestClient(app, base_url=f"http://{host}:8765", raise_server_exceptions=False)
+class WaitableJobs(Jobs):
+    """Jobs that a test can wait for."""
+
+    def __init__(self, pool, limits):
+        super().__init__(pool, limits)
+        self._ended = {}
+
+    def submit(self, task, *, cleanup=None):
+        ended = Event()
+
+        def end():
+            if cleanup is not None:
+                cleanup()
+            ended.set()
+
+        job_id = super().submit(task, cleanup=end)
+        self._ended[job_id] = ended
+        return job_id
+
+    def wait(self, job_id):
+        assert self._ended[job_id].wait(PATIENCE)
 
 
-def ask(client, *examples):
-    body = {"examples": [{"text": text, "model": model} for text, model in examples]}
-    return client.post("/api/explanations", json=body)
+class Client(TestClient):
+    """A client that sends the requests of the page."""
+
+    def __init__(self, limits=LIMITS, host="127.0.0.1", **options):
+        pool = InlinePool([make_loaded(), make_loaded("GPT2LMHeadModel")], limits)
+        self.jobs = WaitableJobs(pool, limits)
+        app = create_app(self.jobs, INFO, limits=limits, hosts=allowed_hosts(host, **options))
+        super().__init__(app, base_url=f"http://{host}:8765", raise_server_exceptions=False)
+
+    def explain(self, *examples):
+        """Ask to explain texts. examples: each a text and the index of a model."""
+        body = {"examples": [{"text": text, "model": model} for text, model in examples]}
+        return self.post("/api/explanations", json=body)
+
+    def upload(self, body, content_type="application/octet-stream", *, name=None):
+        """Upload saved attentions."""
+        return self.post(
+            "/api/attentions",
+            params={} if name is None else {"name": name},
+            content=body,
+            headers={"content-type": content_type},
+        )
+
+    def wait_for(self, response):
+        """The job that a response started, once it has ended."""
+        assert response.status_code == 202, response.text
+        self.jobs.wait(response.json()["job"])
+        return self.get(f"/api/jobs/{response.json()['job']}").json()
 
 
-def wait_for(client, response):
-    """The job once it is done or failed."""
-    assert response.status_code == 202, response.text
-    for _ in range(200):
-        job = client.get(f"/api/jobs/{response.json()['job']}").json()
-        if job["state"] in ("done", "failed"):
-            return job
-        time.sleep(0.02)
-    raise AssertionError(job)
-
-
-def refused(response, status, *wording):
+def assert_rejected(response, status, *fragments):
+    """The response has this status and an error message with these fragments."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
     assert list(response.json()) == ["error"]
-    for words in wording:
-        assert words in response.json()["error"]
-
-
-def upload(client, body, kind="application/octet-stream"):
-    return client.post("/api/attentions", content=body, headers={"content-type": kind})
+    for fragment in fragments:
+        assert fragment in response.json()["error"]

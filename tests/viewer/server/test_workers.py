@@ -1,17 +1,20 @@
-"""Worker processes: what goes wrong in one, and what is left of it."""
+"""Worker processes: how errors come back, and what happens when a process fails."""
 
 import multiprocessing
-import os
-import time
 
 import pytest
 
-from attnflow import InputError, load_model
-from attnflow.viewer.server.security import CrashError, Limits, TimeOutError
-from attnflow.viewer.server.workers import WorkerPool, describe
-from tests.models.checkpoints import make_loaded
+from attnflow import FileError, InputError
+from attnflow.errors import AttnflowError, MissingDependencyError
+from attnflow.storage import DiskError
+from attnflow.viewer.server import workers
+from attnflow.viewer.server.security import CrashError, Limits, TimeLimitError
+from attnflow.viewer.server.workers import Failure, WorkerPool
 from tests.refusal import refusal
-from tests.viewer.server.tasks import BREAK, REFUSE, Die, Sleep, Where
+from tests.viewer.server.client import PATIENCE
+from tests.viewer.server.fake_tasks import BUG, INVALID, Exit, Hang, ProcessId
+
+pytestmark = pytest.mark.slow  # starting a process takes seconds
 
 
 def ignore(*_):
@@ -20,87 +23,78 @@ def ignore(*_):
 
 @pytest.fixture
 def pool():
-    made = WorkerPool([], Limits(seconds=30, workers=1))
-    yield made
-    made.close()
+    pool = WorkerPool([], Limits(seconds=PATIENCE, workers=1))
+    yield pool
+    pool.close()
 
 
-def test_a_worker_outlives_what_is_refused_or_breaks(pool):
-    first = pool.run(Where(), ignore)
-    with refusal(InputError, "on purpose"):
-        pool.run(REFUSE, ignore)
-    with refusal(CrashError, "the computation broke down (ZeroDivisionError: on purpose)"):
-        pool.run(BREAK, ignore)
-    assert pool.run(Where(), ignore) == first
+def test_a_worker_survives_errors_of_its_tasks(pool):
+    first = pool.run(ProcessId(), ignore)
+    with pytest.raises(InputError) as caught:
+        pool.run(INVALID, ignore)
+    error = caught.value
+    assert (error.given, error.expected, error.fix) == INVALID.error.args
+    with refusal(CrashError, "ZeroDivisionError: on purpose"):
+        pool.run(BUG, ignore)
+    assert pool.run(ProcessId(), ignore) == first
 
 
 def test_a_worker_that_dies_is_replaced(pool):
-    first = pool.run(Where(), ignore)
-    with refusal(CrashError, "its process ended", "the server goes on"):
-        pool.run(Die(), ignore)
-    assert pool.run(Where(), ignore) != first
+    first = pool.run(ProcessId(), ignore)
+    with refusal(CrashError, "the worker process ended"):
+        pool.run(Exit(), ignore)
+    assert pool.run(ProcessId(), ignore) != first
 
 
-def test_a_worker_that_takes_too_long_is_killed_and_its_place_is_free():
-    pool = WorkerPool([], Limits(seconds=3, workers=1))
-    try:
-        seen: list[tuple[str, int, int]] = []
-        pid = pool.run(Where(), ignore)
-        with refusal(TimeOutError, "took longer than the 3 seconds that are allowed"):
-            pool.run(Sleep(), lambda *stage: seen.append(stage))
-        assert ("sleeping", 1, 2) in seen
-        assert not _runs(pid)
-        assert pool.run(Where(), ignore) != pid
-    finally:
-        pool.close()
+def test_a_worker_that_takes_too_long_is_killed_and_replaced(pool, monkeypatch):
+    pid = pool.run(ProcessId(), ignore)
+    process = find_child(pid)
+    now = 0.0
+    monkeypatch.setattr(workers, "monotonic", lambda: now)
+    updates = []
+
+    def report(*update):
+        nonlocal now
+        now += PATIENCE  # the task has started: let its time run out
+        updates.append(update)
+
+    with refusal(TimeLimitError, f"{PATIENCE} seconds", "--seconds"):
+        pool.run(Hang(), report)
+    assert updates == [("hanging", 1, 2)]
+    assert not process.is_alive()
+    assert pool.run(ProcessId(), ignore) != pid
 
 
-def test_closing_ends_the_workers():
-    pool = WorkerPool([], Limits(workers=1))
-    pid = pool.run(Where(), ignore)
+def test_closing_kills_the_workers(pool):
+    process = find_child(pool.run(ProcessId(), ignore))
     pool.close()
-    for _ in range(100):
-        if not _runs(pid):
-            break
-        time.sleep(0.05)
-    assert not _runs(pid)
-    with refusal(CrashError, "the server is closing"):
-        pool.run(Where(), ignore)
+    process.join(PATIENCE)
+    assert not process.is_alive()
+    with refusal(CrashError, "closing"):
+        pool.run(ProcessId(), ignore)
 
 
-def test_a_model_that_cannot_be_loaded_is_said_at_the_start(tmp_path):
+def test_a_model_that_cannot_be_loaded_is_reported_at_the_start(tmp_path):
     pool = WorkerPool([str(tmp_path)], Limits())
-    with refusal(InputError, "has no config.json"):
-        pool.start(ignore)
-    pool.close()
-
-
-def test_a_vision_model_is_sent_to_where_it_can_be_looked_at(tmp_path):
-    for name in ("config.json", "preprocessor_config.json"):
-        (tmp_path / name).write_text("{}", encoding="ascii")
-    pool = WorkerPool([str(tmp_path)], Limits())
-    with refusal(InputError, "holds a model of pictures", "attnflow explain-image PICTURE --html"):
+    with refusal(FileError, "config.json"):
         pool.start(ignore)
     pool.close()
 
 
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("error", "kind"),
     [
-        (load_model(), "the author of the books on the old table"),
-        (make_loaded("BertForMaskedLM"), "[MASK]"),
-        (make_loaded(), "the film is short"),
+        (FileError("given", "expected", "fix"), FileError),
+        (MissingDependencyError("given", "expected", "fix"), MissingDependencyError),
+        (DiskError("given", "expected", "fix"), AttnflowError),  # defined elsewhere
     ],
-    ids=["verb-number", "masked", "other"],
 )
-def test_the_page_starts_with_a_text_that_fits_the_model(model, words):
-    assert words in describe(model).example
+def test_errors_are_rebuilt_from_their_parts(error, kind):
+    rebuilt = Failure.from_error(error).to_error()
+    assert type(rebuilt) is kind
+    assert (rebuilt.given, rebuilt.expected, rebuilt.fix) == ("given", "expected", "fix")
 
 
-def _runs(pid):
-    multiprocessing.active_children()  # which clears away those that have ended
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def find_child(pid):
+    [process] = [child for child in multiprocessing.active_children() if child.pid == pid]
+    return process

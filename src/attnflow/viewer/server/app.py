@@ -1,132 +1,38 @@
-"""The local page: a text and a model in, a view to explore out. Routes and their answers.
+"""The web application: routes, and how requests are read and answered.
 
-Who may ask is decided in `guard`; computing happens in other processes, through `jobs`.
-
-Reading requests within their limits, and writing answers: a sentence for whatever is refused.
+`security.Guard` checks requests before they arrive here; computations run elsewhere, through
+`jobs`. This module imports starlette, so import it only where that is known to be installed.
 """
 
 import asyncio
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
-from attnflow.errors import AttnflowError, MissingDependencyError
+from attnflow.errors import AttnflowError
 from attnflow.viewer.page import MODULE, read_asset
 from attnflow.viewer.payload import Payload, flow_rows
 from attnflow.viewer.server.jobs import Jobs
-from attnflow.viewer.server.security import App, Guard, Limits, RequestError
-from attnflow.viewer.server.workers import ExplainTask, ModelInfo, ReadTask
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from starlette.requests import Request
-    from starlette.responses import Response
-
+from attnflow.viewer.server.security import App, BusyError, Guard, Limits, RequestError
+from attnflow.viewer.server.tasks import ExplainTask, ModelInfo, ReadTask
 
 JSON, BINARY = "application/json", "application/octet-stream"
-
-
-def respond(body: bytes, kind: str, status: int = 200) -> "Response":
-    """An answer of this kind of content."""
-    from starlette.responses import Response
-
-    return Response(body, status, media_type=kind)
-
-
-def respond_json(value: Any, status: int = 200) -> "Response":
-    """JSON in ASCII, since texts may hold half surrogate pairs."""
-    return respond(json.dumps(value).encode("ascii"), JSON, status)
-
-
-async def answer_refused(_: "Request", error: Any) -> "Response":
-    """A sentence for everything that is refused, by us or by the framework."""
-    if isinstance(error, RequestError):
-        return respond_json({"error": str(error)}, error.status)
-    if isinstance(error, AttnflowError):
-        return respond_json({"error": str(error)}, 422)
-    sentences = {
-        404: "there is nothing at this address. Open the page at /.",
-        405: "this address does not take such a request. Open the page at /.",
-    }
-    sentence = sentences.get(error.status_code, str(error.detail))
-    return respond_json({"error": sentence}, error.status_code)
-
-
-async def answer_broken(_: "Request", __: Exception) -> "Response":
-    """A sentence for a bug of ours; the framework logs it."""
-    sentence = "something went wrong in the server, which goes on. Its terminal says what."
-    return respond_json({"error": sentence}, 500)
-
-
-def expect_type(request: "Request", expected: str) -> None:
-    """Raise RequestError unless the body is of this type, which no form of another page sends."""
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != expected:
-        raise RequestError(
-            f"the body is of the type {given[:80]!r}; expected {expected}. Send it as that.", 415
-        )
-
-
-async def read_body(request: "Request", most: int, seconds: float, sentence: str) -> bytes:
-    """The body, if it comes in time. sentence: what to say if it has more than `most` bytes."""
-    too_large = RequestError(sentence, 413)
-    length = request.headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > most:
-        raise too_large
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(seconds):
-            async for part in request.stream():
-                size += len(part)
-                if size > most:
-                    raise too_large
-                parts.append(part)
-    except TimeoutError:
-        raise RequestError(
-            f"the body did not come within {seconds:g} seconds. Send it faster.", 408
-        ) from None
-    return b"".join(parts)
-
-
-def parse_json(body: bytes) -> Any:
-    """What the body says. Raises RequestError if it is not JSON."""
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        raise RequestError("the body is not JSON; expected JSON. Send it as that.", 400) from None
-
-
-def read_number(request: "Request", name: str, end: int, first: int = 0) -> int:
-    """A whole number of the query, from `first` up to before `end`."""
-    text = request.query_params.get(name, "")
-    if text.isascii() and text.isdigit() and len(text) < 9 and first <= int(text) < end:
-        return int(text)
-    raise RequestError(
-        f"{name} is {text[:40]!r}; expected a whole number from {first} to {end - 1}. Ask for one "
-        "of these.",
-        400,
-    )
-
-
-def unknown_result(what: str) -> RequestError:
-    """The refusal of what was never there, or is there no more."""
-    return RequestError(
-        f"this {what} is not known, or no longer kept. Explain the text again.", 404
-    )
-
-
-MOST_EXAMPLES = 2  # to compare
-MOST_NAME = 200  # characters of the name of a file
-MOST_UPLOADS = 2  # files that arrive at the same time, each of which is in memory meanwhile
-# All that is served as files: read once, by these names and no others.
+MAX_EXAMPLES = 2  # to compare
+MAX_TITLE = 200  # characters of the name of an uploaded file
+MAX_UPLOADS = 2  # at the same time, because each is held in memory
+BYTES_PER_CHARACTER = 12  # of JSON at most: "\\ud83d\\ude00"
+# All static files, read once and served under these paths only.
 ASSETS = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
@@ -135,184 +41,269 @@ ASSETS = {
 }
 
 
-def import_starlette(purpose: str) -> Any:
-    """Import starlette, or say what it is needed for and how to install it."""
-    try:
-        return import_module("starlette.applications")
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"starlette is not installed and {purpose} needs it. "
-            "Install it: pip install 'attnflow[serve]'"
-        ) from error
-
-
 def create_app(
     jobs: Jobs, models: Sequence[ModelInfo], *, limits: Limits, hosts: frozenset[str]
 ) -> App:
-    """The application, to be run by an ASGI server.
+    """Create the ASGI application.
 
-    models: those that the workers of `jobs` have loaded, in their order. hosts: the names that it
-    answers to. Closing it closes the jobs.
+    models: the models that the workers have loaded, in the same order. hosts: allowed hostnames.
+    The jobs are closed when the application shuts down.
     """
-    starlette = import_starlette("the local page")
-    from starlette.exceptions import HTTPException
-    from starlette.routing import Route
-
-    page = Page(jobs, models, limits)
+    routes = Routes(jobs, models, limits)
 
     @asynccontextmanager
-    async def lifespan(_: Any) -> "AsyncIterator[None]":
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         jobs.close()
 
-    result = "/api/explanations/{name}"
-    routes = [Route(path, page.asset) for path in ASSETS]
-    routes += [
-        Route("/api/models", page.models),
-        Route("/api/explanations", page.explain, methods=["POST"]),
-        Route("/api/attentions", page.read, methods=["POST"]),
-        Route("/api/jobs/{name}", page.job),
-        Route(f"{result}/header", page.header),
-        Route(f"{result}/chunks/{{key:path}}", page.chunk),
-        Route(f"{result}/flow", page.flow),
-    ]
-    handlers = {
-        AttnflowError: answer_refused,
-        HTTPException: answer_refused,
-        Exception: answer_broken,
-    }
-    app = starlette.Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+    result = "/api/explanations/{id}"
+    app = Starlette(
+        routes=[
+            *(Route(path, routes.asset) for path in ASSETS),
+            Route("/api/models", routes.models),
+            Route("/api/explanations", routes.explain, methods=["POST"]),
+            Route("/api/attentions", routes.upload, methods=["POST"]),
+            Route("/api/jobs/{id}", routes.job),
+            Route(f"{result}/header", routes.header),
+            Route(f"{result}/chunks/{{key:path}}", routes.chunk),
+            Route(f"{result}/flow", routes.flow),
+        ],
+        exception_handlers={
+            AttnflowError: respond_error,
+            HTTPException: respond_http_error,
+            Exception: respond_bug,
+        },
+        lifespan=lifespan,
+    )
     return Guard(app, hosts)
 
 
-class Page:
-    """The answers to requests."""
+class Routes:
+    """The handlers of the routes."""
 
     def __init__(self, jobs: Jobs, models: Sequence[ModelInfo], limits: Limits) -> None:
         self._jobs, self._models, self._limits = jobs, tuple(models), limits
-        self._uploads = 0  # that arrive just now
+        self._uploads = 0  # in progress
         self._assets = {path: read_asset(name) for path, (name, _) in ASSETS.items()}
 
-    async def asset(self, request: "Request") -> "Response":
-        """A file of the page."""
+    async def asset(self, request: Request) -> Response:
+        """A static file."""
         path = request.url.path
-        return respond(self._assets[path].encode("utf-8"), ASSETS[path][1])
+        return Response(self._assets[path].encode("utf-8"), media_type=ASSETS[path][1])
 
-    async def models(self, _: "Request") -> "Response":
-        """The models to choose from, and the limits."""
+    async def models(self, _: Request) -> Response:
+        """The models to choose from, and the limits of the page."""
         models = [asdict(model) for model in self._models]
         limits = {"text_length": self._limits.text_length, "upload": self._limits.upload_bytes}
         return respond_json({"models": models, "limits": limits})
 
-    async def explain(self, request: "Request") -> "Response":
-        """Start explaining one text, or several to compare."""
-        expect_type(request, JSON)
-        most = (
-            MOST_EXAMPLES * 12 * self._limits.text_length + 4096
-        )  # a character may be \\ud83d\\ude00
-        too_large = (
-            f"the text is too long; expected at most {self._limits.text_length} characters. "
-            "Shorten it, or start the server with a larger --max-text."
-        )
-        body = await read_body(request, most, self._limits.seconds, too_large)
-        task = ExplainTask(self._examples(parse_json(body)))
-        return respond_json({"job": self._jobs.submit(task)}, 202)
+    async def explain(self, request: Request) -> Response:
+        """Start a job that explains one text, or several to compare."""
+        check_content_type(request, JSON)
+        limit = MAX_EXAMPLES * BYTES_PER_CHARACTER * self._limits.text_length + 4096
+        too_large = _text_too_long(f"the request has more than {limit} bytes", self._limits)
+        body = await read_body(request, limit, self._limits.seconds, too_large)
+        examples = read_examples(parse_json(body), len(self._models), self._limits)
+        return respond_json({"job": self._jobs.submit(ExplainTask(examples))}, 202)
 
-    async def read(self, request: "Request") -> "Response":
-        """Start reading saved attentions, which are the body as it is. name: what to call them."""
-        expect_type(request, BINARY)
-        most = self._limits.upload_bytes
-        too_large = (
-            f"the file is too large: at most {most / 1e6:g} MB. Open a smaller one, or start the "
-            "server with a larger --max-upload."
-        )
-        if self._uploads >= MOST_UPLOADS:
-            raise RequestError(
-                f"the server is busy: {self._uploads} files arrive already. Try again in a moment.",
-                503,
+    async def upload(self, request: Request) -> Response:
+        """Start a job that reads saved attentions, sent as the body. name: title of the page."""
+        check_content_type(request, BINARY)
+        if self._uploads >= MAX_UPLOADS:
+            raise BusyError(
+                f"the server is busy with {self._uploads} uploads.", fix="Try again in a moment."
             )
+        limit = self._limits.upload_bytes
+        too_large = RequestError(
+            "the file is too large",
+            expected=f"at most {limit / 1e6:g} MB",
+            fix="Open a smaller file, or start the server with a larger --max-upload.",
+            status=413,
+        )
         self._uploads += 1
         try:
-            body = await read_body(request, most, self._limits.seconds, too_large)
+            body = await read_body(request, limit, self._limits.seconds, too_large)
         finally:
             self._uploads -= 1
-        name = request.query_params.get("name", "")[:MOST_NAME] or "saved attentions"
-        with tempfile.NamedTemporaryFile(suffix=".safetensors", delete=False) as file:
-            file.write(body)
-        path = Path(file.name)
-        try:
-            task = ReadTask(str(path), name)
-            job = self._jobs.submit(task, after=lambda: path.unlink(missing_ok=True))
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-        return respond_json({"job": job}, 202)
+        title = request.query_params.get("name", "")[:MAX_TITLE] or "saved attentions"
+        return respond_json({"job": self._submit_file(body, title)}, 202)
 
-    async def job(self, request: "Request") -> "Response":
-        """How far a computation is."""
-        job = self._jobs.job(request.path_params["name"])
+    async def job(self, request: Request) -> Response:
+        """The state of a job."""
+        job = self._jobs.job(request.path_params["id"])
         if job is None:
-            raise unknown_result("computation")
+            raise _not_stored("computation")
         return respond_json(asdict(job))
 
-    async def header(self, request: "Request") -> "Response":
+    async def header(self, request: Request) -> Response:
         """The header of a result."""
-        return respond(self._result(request).header_json().encode("ascii"), JSON)
+        return Response(self._result(request).header_json().encode("ascii"), media_type=JSON)
 
-    async def chunk(self, request: "Request") -> "Response":
-        """One array of a result; float16."""
+    async def chunk(self, request: Request) -> Response:
+        """An array of a result, float16."""
         payload, key = self._result(request), request.path_params["key"]
-        return respond(await asyncio.to_thread(payload.chunk, key), BINARY)
+        return Response(await asyncio.to_thread(payload.chunk, key), media_type=BINARY)
 
-    async def flow(self, request: "Request") -> "Response":
-        """The flow of one position at one layer of a result; float32."""
+    async def flow(self, request: Request) -> Response:
+        """The flow of one position at one layer of a result, float32."""
         payload = self._result(request)
         example = read_number(request, "example", len(payload.examples))
-        one = payload.examples[example]
-        position = read_number(request, "position", len(one.tokens))
-        layer = read_number(request, "layer", one.graph.n_layers + 1, first=1)
-        rows = flow_rows(one)
+        explanation = payload.examples[example]
+        position = read_number(request, "position", len(explanation.tokens))
+        layer = read_number(request, "layer", explanation.graph.n_layers + 1, first=1)
+        rows = flow_rows(explanation)
         if rows is None or position in rows:
             row: Any = payload.flow(example, position, layer)
         else:
             row = await asyncio.wrap_future(self._jobs.flow(payload, example, position, layer))
-        return respond(np.ascontiguousarray(row, dtype="<f4").tobytes(), BINARY)
+        return Response(np.ascontiguousarray(row, dtype="<f4").tobytes(), media_type=BINARY)
 
-    def _result(self, request: "Request") -> Payload:
-        payload = self._jobs.result(request.path_params["name"])
+    def _result(self, request: Request) -> Payload:
+        payload = self._jobs.result(request.path_params["id"])
         if payload is None:
-            raise unknown_result("result")
+            raise _not_stored("result")
         return payload
 
-    def _examples(self, given: Any) -> tuple[tuple[str, int], ...]:
-        """Texts and models of a request, checked."""
-        examples = given.get("examples") if isinstance(given, dict) else None
-        if not isinstance(examples, list) or not 1 <= len(examples) <= MOST_EXAMPLES:
-            raise RequestError(
-                f"the request has no list of 1 to {MOST_EXAMPLES} examples; expected "
-                '{"examples": [{"text": "...", "model": 0}]}. Send it like that.',
-                400,
-            )
-        return tuple(self._example(one) for one in examples)
+    def _submit_file(self, body: bytes, title: str) -> str:
+        """Write an upload to a temporary file, which is removed when the job has ended."""
+        with tempfile.NamedTemporaryFile(suffix=".safetensors", delete=False) as file:
+            file.write(body)
+        path = Path(file.name)
+        try:
+            task = ReadTask(str(path), title)
+            return self._jobs.submit(task, cleanup=lambda: path.unlink(missing_ok=True))
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
-    def _example(self, one: Any) -> tuple[str, int]:
-        text = one.get("text") if isinstance(one, dict) else None
-        model = one.get("model") if isinstance(one, dict) else None
-        if not isinstance(text, str) or not text.strip():
-            raise RequestError(
-                "there is no text; expected at least one word. Type a text to explain.", 400
-            )
-        if len(text) > self._limits.text_length:
-            raise RequestError(
-                f"the text has {len(text)} characters; expected at most "
-                f"{self._limits.text_length}. Shorten it, or start the server with a larger "
-                "--max-text.",
-                413,
-            )
-        if type(model) is not int or not 0 <= model < len(self._models):
-            raise RequestError(
-                f"there is no model {str(model)[:40]!r}; expected the number of one that the "
-                f"server was started with, 0 to {len(self._models) - 1}. Choose one of the list.",
-                400,
-            )
-        return text, model
+
+def check_content_type(request: Request, expected: str) -> None:
+    """Raise RequestError unless the body has this type, which forms of other pages cannot send."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != expected:
+        raise RequestError(
+            f"the content type is {content_type[:80]!r}",
+            expected=expected,
+            fix="Set the header Content-Type.",
+            status=415,
+        )
+
+
+async def read_body(request: Request, limit: int, seconds: float, too_large: RequestError) -> bytes:
+    """Read the body. too_large: raised if it has more than `limit` bytes.
+
+    Raises RequestError if it does not arrive in time.
+    """
+    length = request.headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > limit:
+        raise too_large
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise too_large
+                parts.append(part)
+    except TimeoutError:
+        raise RequestError(
+            "the body is incomplete",
+            expected=f"all of it within {seconds:g} seconds",
+            fix="Send it faster.",
+            status=408,
+        ) from None
+    return b"".join(parts)
+
+
+def parse_json(body: bytes) -> Any:
+    """Parse the body. Raises RequestError if it is not JSON."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise RequestError(
+            "the body is not JSON", expected="JSON in UTF-8", fix="Encode it."
+        ) from None
+
+
+def read_examples(body: Any, n_models: int, limits: Limits) -> tuple[tuple[str, int], ...]:
+    """Read the texts to explain, and the indices of their models, from a parsed body.
+
+    Raises RequestError if the body is invalid or exceeds the limits.
+    """
+    examples = body.get("examples") if isinstance(body, dict) else None
+    if not isinstance(examples, list) or not 1 <= len(examples) <= MAX_EXAMPLES:
+        raise RequestError(
+            f"the body has no list of 1 to {MAX_EXAMPLES} examples",
+            expected='{"examples": [{"text": "...", "model": 0}]}',
+            fix="Send such an object.",
+        )
+    return tuple(_read_example(example, n_models, limits) for example in examples)
+
+
+def _read_example(example: Any, n_models: int, limits: Limits) -> tuple[str, int]:
+    fields = example if isinstance(example, dict) else {}
+    text, model = fields.get("text"), fields.get("model")
+    if not isinstance(text, str) or not text.strip():
+        raise RequestError("there is no text", expected="at least one word", fix="Enter a text.")
+    if len(text) > limits.text_length:
+        raise _text_too_long(f"the text has {len(text)} characters", limits)
+    if type(model) is not int or not 0 <= model < n_models:
+        raise RequestError(
+            f"there is no model {str(model)[:40]!r}",
+            expected=f"an index from 0 to {n_models - 1}",
+            fix="Choose one of the models that the server was started with.",
+        )
+    return text, model
+
+
+def read_number(request: Request, name: str, end: int, first: int = 0) -> int:
+    """Read an integer from `first` to `end` - 1 from the query."""
+    text = request.query_params.get(name, "")
+    if text.isascii() and text.isdigit() and len(text) < 9 and first <= int(text) < end:
+        return int(text)
+    raise RequestError(
+        f"{name} is {text[:40]!r}",
+        expected=f"an integer from {first} to {end - 1}",
+        fix="Request one of these.",
+    )
+
+
+def respond_json(value: Any, status: int = 200) -> Response:
+    """A response in JSON; in ASCII, because texts may hold lone surrogates."""
+    return Response(json.dumps(value).encode("ascii"), status, media_type=JSON)
+
+
+async def respond_error(_: Request, error: Any) -> Response:
+    """The response to an invalid request."""
+    status = error.status if isinstance(error, RequestError) else 422
+    return respond_json({"error": str(error)}, status)
+
+
+async def respond_http_error(_: Request, error: Any) -> Response:
+    """The response to a request that starlette rejects."""
+    messages = {
+        404: "there is nothing at this address. Open the page at /.",
+        405: "this address does not support the request method. Open the page at /.",
+    }
+    message = messages.get(error.status_code, str(error.detail))
+    return respond_json({"error": message}, error.status_code)
+
+
+async def respond_bug(_: Request, __: Exception) -> Response:
+    """The response if our code fails; starlette logs the error."""
+    return respond_json({"error": "the server failed. Its terminal shows the error."}, 500)
+
+
+def _text_too_long(given: str, limits: Limits) -> RequestError:
+    return RequestError(
+        given,
+        expected=f"a text of at most {limits.text_length} characters",
+        fix="Shorten the text, or start the server with a larger --max-text.",
+        status=413,
+    )
+
+
+def _not_stored(kind: str) -> RequestError:
+    return RequestError(
+        f"the {kind} is unknown or no longer stored.", fix="Explain the text again.", status=404
+    )

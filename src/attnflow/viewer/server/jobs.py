@@ -1,29 +1,33 @@
-"""Computations that the page waits for, and their results; old ones are dropped."""
+"""Jobs: computations in the background that the page polls, and their stored results."""
 
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from logging import getLogger
 from threading import Lock
 from typing import Any
 
 from attnflow.errors import AttnflowError
 from attnflow.viewer.payload import Payload
-from attnflow.viewer.server.security import BusyError, CrashError, Limits, RequestError
-from attnflow.viewer.server.workers import FlowTask, Task, WorkerPool
+from attnflow.viewer.server.security import BusyError, Limits, RequestError, crash_error
+from attnflow.viewer.server.tasks import FlowTask, Task
+from attnflow.viewer.server.workers import WorkerPool
+
+logger = getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Job:
-    """How far a computation is.
+    """The state of a computation.
 
-    state: "waiting", "running", "done" or "failed". stage, done, total: what is being done.
-    result: the name of the result once it is done. error, status: what went wrong.
+    state: "waiting", "running", "done" or "failed". stage, done, total: the progress.
+    result: the ID of the result, once it is done. error, status: why it failed.
     """
 
     state: str = "waiting"
-    stage: str = "waiting for its turn"
+    stage: str = "waiting in the queue"
     done: int = 0
     total: int = 0
     result: str | None = None
@@ -32,44 +36,44 @@ class Job:
 
 
 class Jobs:
-    """Runs tasks in the background, keeps their results, and forgets the oldest."""
+    """Runs tasks in the background and stores their results; the oldest are dropped."""
 
     def __init__(self, pool: WorkerPool, limits: Limits) -> None:
         self._pool, self._limits = pool, limits
         self._threads = ThreadPoolExecutor(limits.workers, thread_name_prefix="attnflow-job")
         self._lock = Lock()
-        self._pending = 0
+        self._pending = 0  # running and waiting
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._results: OrderedDict[str, Payload] = OrderedDict()
 
-    def submit(self, task: Task, *, after: Callable[[], None] | None = None) -> str:
-        """Start a computation whose result is a payload; returns the name of its job.
+    def submit(self, task: Task, *, cleanup: Callable[[], None] | None = None) -> str:
+        """Start a task whose result is a payload; returns the ID of the job.
 
-        after: called when the task is done or given up.
-        Raises BusyError if too much is waiting.
+        cleanup: called when the task has ended in any way.
+        Raises BusyError if the queue is full.
         """
         self._enter()
-        name = secrets.token_urlsafe(12)
+        job_id = secrets.token_urlsafe(12)
         with self._lock:
-            self._jobs[name] = Job()
+            self._jobs[job_id] = Job()
             while len(self._jobs) > 4 * (self._limits.results + self._limits.waiting):
                 self._jobs.popitem(last=False)
 
         def run() -> None:
             try:
-                self._run(name, task)
+                self._run(job_id, task)
             finally:
                 self._leave()
-                if after is not None:
-                    after()
+                if cleanup is not None:
+                    cleanup()
 
         self._threads.submit(run)
-        return name
+        return job_id
 
     def flow(self, payload: Payload, example: int, position: int, layer: int) -> "Future[Any]":
-        """Compute the flow of one position at one layer; the row is the future's result.
+        """Compute the flow of one position at one layer; the future's result is [tokens].
 
-        Raises BusyError if too much is waiting.
+        Raises BusyError if the queue is full.
         """
         task = FlowTask(payload.examples[example].graph, position, layer)
         self._enter()
@@ -77,59 +81,65 @@ class Jobs:
         future.add_done_callback(lambda _: self._leave())
         return future
 
-    def job(self, name: str) -> Job | None:
-        """How far a job is; None if it is not known."""
+    def job(self, job_id: str) -> Job | None:
+        """The state of a job; None if there is no such job."""
         with self._lock:
-            return self._jobs.get(name)
+            return self._jobs.get(job_id)
 
-    def result(self, name: str) -> Payload | None:
-        """A result, which then counts as used; None if it is not kept."""
+    def result(self, result_id: str) -> Payload | None:
+        """A stored result, which becomes the most recently used; None if there is none."""
         with self._lock:
-            if name in self._results:
-                self._results.move_to_end(name)
-            return self._results.get(name)
+            if result_id in self._results:
+                self._results.move_to_end(result_id)
+            return self._results.get(result_id)
 
     def close(self) -> None:
-        """Give up what runs and what waits."""
+        """Cancel running and waiting jobs."""
         self._pool.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _enter(self) -> None:
         with self._lock:
             if self._pending >= self._limits.workers + self._limits.waiting:
-                raise BusyError(self._pending)
+                raise BusyError(
+                    f"the server is busy with {self._pending} computations.",
+                    fix="Try again in a moment.",
+                )
             self._pending += 1
 
     def _leave(self) -> None:
         with self._lock:
             self._pending -= 1
 
-    def _run(self, name: str, task: Task) -> None:
+    def _run(self, job_id: str, task: Task) -> None:
         def report(stage: str, done: int, total: int) -> None:
-            self._change(name, state="running", stage=stage, done=done, total=total)
+            self._update(job_id, state="running", stage=stage, done=done, total=total)
 
         try:
             payload = self._pool.run(task, report)
         except AttnflowError as error:
             status = error.status if isinstance(error, RequestError) else 422
-            self._change(name, state="failed", error=str(error), status=status)
+            self._update(job_id, state="failed", error=str(error), status=status)
         except Exception as error:  # a bug of ours must not leave the page waiting
-            crash = CrashError(type(error).__name__)
-            self._change(name, state="failed", error=str(crash), status=crash.status)
+            logger.exception("a job failed")
+            crash = crash_error(type(error).__name__)
+            self._update(job_id, state="failed", error=str(crash), status=crash.status)
         else:
-            self._keep(name, payload)
-            self._change(name, state="done", result=name)
+            self._store(job_id, payload)
+            self._update(job_id, state="done", result=job_id)
 
-    def _change(self, name: str, **changes: Any) -> None:
+    def _update(self, job_id: str, **changes: Any) -> None:
         with self._lock:
-            if name in self._jobs:
-                self._jobs[name] = replace(self._jobs[name], **changes)
+            if job_id in self._jobs:
+                self._jobs[job_id] = replace(self._jobs[job_id], **changes)
 
-    def _keep(self, name: str, payload: Payload) -> None:
+    def _store(self, result_id: str, payload: Payload) -> None:
+        """Store a result, and drop the least recently used ones beyond the limits."""
         with self._lock:
-            self._results[name] = payload
+            self._results[result_id] = payload
             while len(self._results) > 1 and (
                 len(self._results) > self._limits.results
-                or sum(one.n_bytes() for one in self._results.values()) > self._limits.result_bytes
+                or sum(stored.n_bytes() for stored in self._results.values())
+                > self._limits.result_bytes
             ):
                 self._results.popitem(last=False)

@@ -1,9 +1,7 @@
-"""What stands before every request of the local page: who may ask, and what answers may do.
+"""Limits of the server, its errors, and the checks that every request passes first.
 
-Any web page that the user visits can send requests to 127.0.0.1, and can point a name of its own
-at it. So the Host must be one of ours, and requests of other origins are refused.
-
-What the local page allows at most, and how it refuses what goes beyond.
+Any web page that a user visits can send requests to 127.0.0.1, or point a hostname of its own at
+it. Therefore the Host must be an allowed one, and requests from other origins are rejected.
 """
 
 import json
@@ -14,76 +12,14 @@ from urllib.parse import urlsplit
 
 from attnflow.errors import AttnflowError
 
-
-@dataclass(frozen=True)
-class Limits:
-    """How much one request may ask for, and how much is kept.
-
-    text_length: characters of a text. tokens: tokens of a text or of saved attentions.
-    upload_bytes: the size of saved attentions. seconds: the time of one computation.
-    workers: computations at the same time. waiting: those that wait for their turn.
-    results: results that are kept. result_bytes: the memory they may take; the newest is always
-    kept.
-    """
-
-    text_length: int = 5_000
-    tokens: int = 512
-    upload_bytes: int = 64_000_000
-    seconds: float = 60.0
-    workers: int = 1
-    waiting: int = 8
-    results: int = 16
-    result_bytes: int = 512_000_000
-
-
-class RequestError(AttnflowError):
-    """A request that is refused, with the status of its answer."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class TimeOutError(RequestError):
-    """A computation that took longer than is allowed, and was ended."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(
-            f"the computation took longer than the {seconds:g} seconds that are allowed, and was "
-            "ended. Give a shorter text, or start the server with a longer --seconds.",
-            504,
-        )
-
-
-class CrashError(RequestError):
-    """A computation that went wrong in a way nobody planned for."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"the computation broke down ({what}); the server goes on. Try again, or try another "
-            "text or model.",
-            500,
-        )
-
-
-class BusyError(RequestError):
-    """Too much is waiting already."""
-
-    def __init__(self, waiting: int) -> None:
-        super().__init__(
-            f"the server is busy: {waiting} computations run or wait already. Try again in a "
-            "moment.",
-            503,
-        )
-
-
 Scope: TypeAlias = MutableMapping[str, Any]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Message: TypeAlias = MutableMapping[str, Any]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-EVERYWHERE = ("", "0.0.0.0", "::")
+ALL_INTERFACES = ("", "0.0.0.0", "::")
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -98,72 +34,146 @@ HEADERS = {
 }
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How much a request may ask for, and how much the server stores.
+
+    text_length: characters of a text. tokens: tokens of a text or of saved attentions.
+    upload_bytes: size of saved attentions. seconds: duration of a computation.
+    workers: computations at the same time. waiting: computations in the queue.
+    results: stored results. result_bytes: their memory; the newest result is always kept.
+    """
+
+    text_length: int = 5_000
+    tokens: int = 512
+    upload_bytes: int = 64_000_000
+    seconds: float = 60.0
+    workers: int = 1
+    waiting: int = 8
+    results: int = 16
+    result_bytes: int = 512_000_000
+
+
+class RequestError(AttnflowError):
+    """A request is invalid or cannot be served. status: the HTTP status of the response."""
+
+    status = 400
+
+    def __init__(
+        self, given: str, expected: str = "", fix: str = "", *, status: int | None = None
+    ) -> None:
+        super().__init__(given, expected, fix)
+        if status is not None:
+            self.status = status
+
+
+class TimeLimitError(RequestError):
+    """A computation took too long and was stopped."""
+
+    status = 504
+
+
+class CrashError(RequestError):
+    """A computation failed unexpectedly."""
+
+    status = 500
+
+
+class BusyError(RequestError):
+    """The queue is full."""
+
+    status = 503
+
+
+def crash_error(reason: str) -> CrashError:
+    """The error for a computation that failed for this reason."""
+    return CrashError(
+        f"the computation failed ({reason}).", fix="Try again, or try another text or model."
+    )
+
+
 def allowed_hosts(host: str, more: Iterable[str] = ()) -> frozenset[str]:
-    """The names that the server answers to: this machine, what it binds to, and those named."""
-    own = () if host in EVERYWHERE else (host,)
+    """The hostnames that the server responds to: loopback, its own address, and additional ones.
+
+    >>> sorted(allowed_hosts("0.0.0.0", ["Box.example"]))
+    ['127.0.0.1', '::1', 'box.example', 'localhost']
+    """
+    own = () if host in ALL_INTERFACES else (host,)
     return frozenset(name.lower() for name in (*LOOPBACK, *own, *more))
 
 
 class Guard:
-    """Checks Host and Origin of each request, and adds the headers to each answer."""
+    """Middleware that checks the Host and Origin of requests, and adds headers to responses."""
 
     def __init__(self, app: App, hosts: frozenset[str]) -> None:
         self._app, self._hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle a request."""
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
 
-        async def send_guarded(message: MutableMapping[str, Any]) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [pair for pair in message["headers"] if pair[0].decode() not in HEADERS]
-                added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*kept, *added]}
+                others = [pair for pair in message["headers"] if pair[0].decode() not in HEADERS]
+                ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*others, *ours]}
             await send(message)
 
         try:
-            self._check(scope)
+            self._check_host(scope)
+            self._check_origin(scope)
         except RequestError as error:
-            return await _refuse(error, scope, send_guarded)
-        return await self._app(scope, receive, send_guarded)
+            return await _reject(error, scope, send_with_headers)
+        return await self._app(scope, receive, send_with_headers)
 
-    def _check(self, scope: Scope) -> None:
+    def _check_host(self, scope: Scope) -> None:
         if scope["type"] != "http":
-            raise RequestError("only HTTP is spoken here. Use a web browser.", 400)
-        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        host = given[0] if len(given) == 1 else ""
-        if _name_of(host) not in self._hosts:
             raise RequestError(
-                f"the request is for the host {host[:80]!r}; expected one of "
-                f"{', '.join(sorted(self._hosts))}. Use such an address, or start the server with "
-                "--allow-host NAME.",
-                421,
+                f"the protocol is {scope['type']}", expected="HTTP", fix="Use a web browser."
             )
+        host = _host_header(scope)
+        if _hostname(host) not in self._hosts:
+            raise RequestError(
+                f"the request is for the host {host[:80]!r}",
+                expected=f"one of {', '.join(sorted(self._hosts))}",
+                fix="Use such an address, or start the server with --allow-host NAME.",
+                status=421,
+            )
+
+    def _check_origin(self, scope: Scope) -> None:
+        host = _host_header(scope)
         headers = dict(scope["headers"])
         origin = headers.get(b"origin", b"").decode("latin-1")
         site = headers.get(b"sec-fetch-site", b"none").decode("latin-1")
-        # Only the scheme may differ, as it does behind a server that adds encryption.
-        ours = (f"http://{host}".lower(), f"https://{host}".lower())
-        foreign = bool(origin) and origin.lower() not in ours
-        # Following a link to the page itself is fine.
-        if foreign or (site not in ("same-origin", "none") and scope["path"] != "/"):
+        # Only the scheme may differ, as it does behind a proxy that adds encryption.
+        own_origins = (f"http://{host}".lower(), f"https://{host}".lower())
+        other_origin = bool(origin) and origin.lower() not in own_origins
+        # Following a link to the page itself is allowed.
+        if other_origin or (site not in ("same-origin", "none") and scope["path"] != "/"):
             raise RequestError(
-                f"the request comes from another page ({origin[:80] or site}); expected one from "
-                "this server's own. Open the server's address in the browser.",
-                403,
+                f"the request comes from another page ({origin[:80] or site})",
+                expected="a request from the server's own page",
+                fix="Open the server's address in the browser.",
+                status=403,
             )
 
 
-def _name_of(host: str) -> str:
-    """The name in a Host header, without its port; empty if there is none."""
+def _host_header(scope: Scope) -> str:
+    """The Host header; empty unless there is exactly one."""
+    values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+    return values[0] if len(values) == 1 else ""
+
+
+def _hostname(host: str) -> str:
+    """The hostname in a Host header, without its port; empty if it is invalid."""
     try:
         return (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
         return ""
 
 
-async def _refuse(error: RequestError, scope: Scope, send: Send) -> None:
+async def _reject(error: RequestError, scope: Scope, send: Send) -> None:
     if scope["type"] != "http":
         await send({"type": "websocket.close", "code": 1008})
         return

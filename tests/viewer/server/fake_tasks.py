@@ -1,48 +1,53 @@
-"""Tasks for worker processes that go wrong in every way, and a pool without processes."""
+"""Tasks that fail in various ways, and a pool without processes."""
 
 import os
-import time
 from dataclasses import dataclass
+from threading import Event
 
 from attnflow import InputError
 
 
 @dataclass(frozen=True)
-class Sleep:
-    seconds: float = 60
+class Hang:
+    """Reports progress, and never ends."""
 
     def run(self, _models, _limits, report):
-        report("sleeping", 1, 2)
-        time.sleep(self.seconds)
-        return "awake"
+        report("hanging", 1, 2)
+        Event().wait()
 
 
 @dataclass(frozen=True)
-class Die:
+class Exit:
+    """Ends the process."""
+
     def run(self, _models, _limits, _report):
         os._exit(3)
 
 
 @dataclass(frozen=True)
 class Raise:
-    kind: type[Exception]
+    """Raises an error."""
+
+    error: Exception
 
     def run(self, _models, _limits, _report):
-        raise self.kind("on purpose")
+        raise self.error
 
 
 @dataclass(frozen=True)
-class Where:
+class ProcessId:
+    """Returns the ID of the process."""
+
     def run(self, _models, _limits, _report):
         return os.getpid()
 
 
-REFUSE = Raise(InputError)
-BREAK = Raise(ZeroDivisionError)
+INVALID = Raise(InputError("the given part", "the expected part", "The fix."))
+BUG = Raise(ZeroDivisionError("on purpose"))
 
 
 class InlinePool:
-    """A pool that runs tasks in the thread that asks."""
+    """A pool that runs tasks in the calling thread."""
 
     def __init__(self, models, limits):
         self.models, self.limits = models, limits

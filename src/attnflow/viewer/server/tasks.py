@@ -1,0 +1,186 @@
+"""Tasks: the computations that worker processes run, and the models that they run with.
+
+A task is pickled, sent to a worker, and its result is sent back. Modules that load torch are
+imported when a task runs, so that the server process does not load it.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from logging import ERROR, getLogger
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnflow.errors import InputError, MissingDependencyError
+from attnflow.explanation import Explanation
+from attnflow.graph import AttentionGraph
+from attnflow.models.builtin.folders import find_verb_number
+from attnflow.optional import import_optional
+from attnflow.viewer.payload import Payload, make_payload
+from attnflow.viewer.server.security import Limits
+
+if TYPE_CHECKING:
+    from attnflow.models.loading import LoadedModel
+
+# Called with the current stage, and steps done and in total; both 0 if they are unknown.
+Report: TypeAlias = Callable[[str, int, int], None]
+
+EXAMPLE = "the film is short , and the acting is a joy to watch ."
+AGREEMENT_EXAMPLE = "the author of the books on the old table"  # for verb-number models
+MASKED_EXAMPLE = "the author of the books {} on the old table"
+
+
+class Task(Protocol):
+    """A computation for a worker process."""
+
+    def run(self, models: "Sequence[LoadedModel]", limits: Limits, report: Report, /) -> Any:
+        """Compute the result. models: those that the worker has loaded."""
+
+
+@dataclass(frozen=True)
+class ExplainTask:
+    """Explain texts. examples: each a text and the index of its model; several are compared."""
+
+    examples: tuple[tuple[str, int], ...]
+
+    def run(self, models: "Sequence[LoadedModel]", limits: Limits, report: Report) -> Payload:
+        """Return the payload, with all scores computed."""
+        from attnflow.explainer import explain
+
+        explanations = []
+        for i, (text, model) in enumerate(self.examples):
+            report("running the model", i, len(self.examples))
+            _check_length(models[model], text, limits)
+            explanations.append(explain(text, models[model]))
+        return _compute_payload(explanations, None, report)
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """Read saved attentions from a file. title: of the page."""
+
+    path: str
+    title: str
+
+    def run(
+        self,
+        models: "Sequence[LoadedModel]",  # noqa: ARG002
+        limits: Limits,
+        report: Report,
+    ) -> Payload:
+        """Return the payload, with all scores computed."""
+        from attnflow.attentions import Attentions
+
+        report("reading the file", 0, 0)
+        try:
+            attentions = Attentions.load(self.path)
+        except InputError as error:
+            # The browser should not learn where the server stores files.
+            parts = (error.given, error.expected, error.fix)
+            raise InputError(*(part.replace(self.path, "the file") for part in parts)) from None
+        n_tokens, length = attentions.n_tokens, sum(map(len, attentions.tokens))
+        if n_tokens > limits.tokens or length > limits.text_length:
+            raise InputError(
+                f"the file has {n_tokens} tokens with {length} characters",
+                expected=f"at most {limits.tokens} tokens and {limits.text_length} characters",
+                fix="Save a shorter text, or start the server with larger --max-tokens and "
+                "--max-text.",
+            )
+        return _compute_payload([Explanation.from_attentions(attentions)], self.title, report)
+
+
+@dataclass(frozen=True)
+class FlowTask:
+    """Compute the flow of one position at one layer of a graph."""
+
+    graph: AttentionGraph
+    position: int
+    layer: int
+
+    def run(
+        self,
+        models: "Sequence[LoadedModel]",  # noqa: ARG002
+        limits: Limits,  # noqa: ARG002
+        report: Report,  # noqa: ARG002
+    ) -> NDArray[np.float64]:
+        """Return the flow to each token: [tokens]."""
+        from attnflow.methods.flow import flow
+
+        scores = flow(self.graph, layers=self.layer, positions=self.position).to_numpy()
+        return np.asarray(scores[0, 0])
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model that the page offers: name, task, maximum number of tokens, and an example text."""
+
+    label: str
+    task: str
+    tokens: int | None
+    example: str
+
+
+def load_models(names: Sequence[str], report: Report) -> "list[LoadedModel]":
+    """Load models by folder or hub name. Raises InputError if one cannot be loaded."""
+    from attnflow.models.loading import load_model
+
+    report("loading the models", 0, len(names))
+    with suppress(MissingDependencyError):  # load_model raises it, with the name of the model
+        logs = import_optional("transformers.utils.logging", "loading a model")
+        logs.disable_progress_bar()
+    getLogger("huggingface_hub").setLevel(ERROR)  # our own errors say which model is missing
+    models = []
+    for i, name in enumerate(names):
+        report(f"loading {Path(name).name or name}", i, len(names))
+        _check_text_model(name)
+        models.append(load_model(name))
+    return models
+
+
+def describe_model(model: "LoadedModel") -> ModelInfo:
+    """Describe a model for the page, with an example text that suits it."""
+    label = Path(model.name).resolve().name if Path(model.name).exists() else model.name
+    mask = getattr(model.tokenizer, "mask_token", None)
+    if model.task == "masked_lm" and mask:
+        example = MASKED_EXAMPLE.format(mask)
+    else:
+        example = EXAMPLE if find_verb_number(model.name) is None else AGREEMENT_EXAMPLE
+    return ModelInfo(label, model.task, model.max_length, example)
+
+
+def _check_text_model(name: str) -> None:
+    """Raise InputError for the folder of a vision model, which has no tokenizer to load."""
+    folder = Path(name)
+    if (folder / "preprocessor_config.json").is_file() and not any(folder.glob("*token*")):
+        raise InputError(
+            f"the folder {name} holds a vision model",
+            expected="a text model",
+            fix=f"For an image: attnflow explain-image IMAGE --html FILE --model {name}",
+        )
+
+
+def _check_length(model: "LoadedModel", text: str, limits: Limits) -> None:
+    """Raise InputError if a text has more tokens than the model or the server allows."""
+    n_tokens = len(model.tokenizer(text, verbose=False)["input_ids"])
+    given = f"the text has {n_tokens} tokens, including special tokens"
+    if model.max_length is not None and n_tokens > model.max_length:
+        raise InputError(
+            given, expected=f"at most {model.max_length} for this model", fix="Shorten the text."
+        )
+    if n_tokens > limits.tokens:
+        raise InputError(
+            given,
+            expected=f"at most {limits.tokens}",
+            fix="Shorten the text, or start the server with a larger --max-tokens.",
+        )
+
+
+def _compute_payload(
+    explanations: Sequence[Explanation], title: str | None, report: Report
+) -> Payload:
+    payload = make_payload(explanations, title=title)
+    payload.compute(lambda done, total: report("computing scores", done, total))
+    return payload

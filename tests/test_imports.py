@@ -1,6 +1,7 @@
-"""What importing attnflow loads, which way its modules may import, and what it exports."""
+"""What importing attnflow loads, which packages may import which, and what is exported."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,7 @@ import attnflow
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "attnflow"
 HEAVY = {"matplotlib", "numba", "numpy", "pandas", "rich", "scipy", "torch", "transformers"}
+REFERENCE = re.compile(r"attnflow(\.\w+)+(:\w+)?")
 PUBLIC = [
     "AttentionError",
     "AttentionGraph",
@@ -44,26 +46,35 @@ PUBLIC = [
     "show",
     "to_html",
 ]
-# What each package may import of attnflow; top-level modules are checked for storage and cycles.
-MAY_IMPORT = {
-    "methods": {
-        "arrays",
-        "attentions",
-        "attribution",
-        "errors",
-        "graph",
-        "maxflow",
-        "merging",
-        "methods",
-        "normalization",
-        "selection",
-    },
-    "maxflow": {"errors", "maxflow"},
-    "evaluation": {"arrays", "attribution", "errors", "evaluation", "selection"},
+NOUNS = {
+    "arrays",
+    "attentions",
+    "attribution",
+    "errors",
+    "graph",
+    "layers",
+    "optional",
+    "progress",
+    "registry",
+    "selection",
+    "words",
 }
-MAY_STORE = {"attentions", "attribution", "cli"}
-# Where torch lives; their callers load them when they run.
-MAY_LOAD_TORCH = {"importance", "minilm", "models", "verb_number"}
+# What a package may import from attnflow, also inside functions. Others are free, except for RULES.
+MAY_IMPORT = {
+    "maxflow": {"errors", "maxflow", "progress"},
+    "methods": NOUNS | {"maxflow", "methods"},
+    "evaluation": NOUNS | {"evaluation"},
+    "edges": NOUNS | {"edges", "models"},
+    "figures": NOUNS | {"explanation", "figures", "methods"},
+    "explanation": NOUNS | {"methods", "storage", "viewer"},
+    "graph": NOUNS,
+    "attribution": NOUNS | {"storage"},
+    "attentions": NOUNS | {"storage"},
+}
+# Packages that only some may import.
+ONLY_IMPORTED_BY = {"cli": {"cli"}, "paper": {"cli", "paper"}}
+# Where torch may be imported when a module is loaded; elsewhere it is imported inside functions.
+MAY_LOAD_TORCH = {"edges", "importance", "models", "paper"}
 
 
 def heavy_modules_after(code):
@@ -96,7 +107,11 @@ def test_the_tests_above_can_fail():
 
 
 def imports_of(text):
-    """The modules imported anywhere in the text, and those imported when it is loaded."""
+    """The modules imported anywhere in the text, and those imported when it is loaded.
+
+    Lazy imports count as well: inside functions, by import_module("attnflow...") and by
+    "attnflow.module:function" references of the registries.
+    """
     everywhere, on_load = set(), set()
 
     def visit(node, inside):
@@ -107,6 +122,8 @@ def imports_of(text):
             elif isinstance(child, ast.ImportFrom):
                 assert child.level == 0, "imports are absolute"
                 names = [f"{child.module}.{alias.name}" for alias in child.names]
+            elif isinstance(child, ast.Constant) and REFERENCE.fullmatch(str(child.value)):
+                everywhere.add(str(child.value).partition(":")[0])
             everywhere.update(names)
             if not inside:
                 on_load.update(names)
@@ -119,23 +136,25 @@ def imports_of(text):
 
 
 def part_of(name):
-    """The module or package of attnflow that an import names, or None."""
+    """The top-level module or package of attnflow that an import names, or None."""
     parts = name.split(".")
     return parts[1] if parts[0] == "attnflow" and len(parts) > 1 else None
 
 
 def problems_in(part, text):
-    """What is wrong with the imports of a module in this part of attnflow."""
+    """The forbidden imports of a module in this part of attnflow."""
     everywhere, on_load = imports_of(text)
-    inner = {part_of(name) for name in everywhere} - {None}
+    imported = {part_of(name) for name in everywhere} - {None}
     torch = [name for name in on_load if name.split(".")[0] == "torch"]
     problems = [f"imports {name} when loaded" for name in torch if part not in MAY_LOAD_TORCH]
-    if part != "cli" and "cli" in inner:
-        problems.append("imports cli")
-    if part not in MAY_STORE and "storage" in inner:
-        problems.append("imports storage")
+    if part == "__init__":
+        return problems
+    for package, importers in ONLY_IMPORTED_BY.items():
+        if package in imported and part not in importers:
+            problems.append(f"imports {package}")
     if part in MAY_IMPORT:
-        problems += [f"imports {name}" for name in sorted(inner - MAY_IMPORT[part])]
+        allowed = MAY_IMPORT[part] | {part, *vars(attnflow)["__all__"]}
+        problems += [f"imports {name}" for name in sorted(imported - allowed)]
     return problems
 
 
@@ -146,8 +165,8 @@ def sources():
 
 
 def test_imports_go_the_right_way():
-    found = {str(path): problems_in(part, text) for path, part, text in sources()}
-    assert {path: problems for path, problems in found.items() if problems} == {}
+    problems = {str(path): problems_in(part, text) for path, part, text in sources()}
+    assert {path: listed for path, listed in problems.items() if listed} == {}
 
 
 @pytest.mark.parametrize(
@@ -156,27 +175,58 @@ def test_imports_go_the_right_way():
         ("methods", "from attnflow.cli.main import app", "imports cli"),
         ("methods", "from attnflow import storage", "imports storage"),
         ("methods", "def f():\n    from attnflow.models import x", "imports models"),
+        ("methods", "f('attnflow.models.loading:load_model')", "imports models"),
+        ("models", "def f():\n    import_module('attnflow.paper.data')", "imports paper"),
         ("maxflow", "import attnflow.graph", "imports graph"),
         ("graph", "if True:\n    import torch", "imports torch when loaded"),
     ],
 )
-def test_the_test_above_can_fail(part, text, problem):
+def test_forbidden_imports_are_found(part, text, problem):
     assert problem in problems_in(part, text)
 
 
-def test_modules_do_not_import_each_other_in_circles():
-    graph = {}
-    for path, _, text in sources():
-        name = ".".join(["attnflow", *path.with_suffix("").parts]).removesuffix(".__init__")
-        graph[name] = imports_of(text)[1]
-    names = set(graph)
-    known = {
-        name: {found for i in imported for found in (i, i.rpartition(".")[0]) if found in names}
-        for name, imported in graph.items()
+def import_graph(lazy):
+    """The modules that each module imports; `lazy`: also inside functions."""
+    texts = {
+        ".".join(["attnflow", *path.with_suffix("").parts]).removesuffix(".__init__"): text
+        for path, _, text in sources()
     }
-    known = {name: imported - {"attnflow"} for name, imported in known.items()}
+    graph = {}
+    for name, text in texts.items():
+        imported = imports_of(text)[0 if lazy else 1]
+        modules = {m for i in imported for m in (i, i.rpartition(".")[0]) if m in texts}
+        graph[name] = modules - {"attnflow", name}
+    return graph
+
+
+def test_modules_do_not_import_each_other_in_cycles():
     try:
-        TopologicalSorter(known).prepare()
+        TopologicalSorter(import_graph(lazy=False)).prepare()
+    except CycleError as error:
+        pytest.fail(str(error))
+
+
+def test_packages_do_not_import_each_other_in_cycles():
+    """Lazy imports included; a package counts as one module, registries as a part of their own.
+
+    A registry names functions of its package without importing them, so that everybody can list
+    them.
+    """
+
+    def node_of(name):
+        return "registry" if name.endswith(".registry") else part_of(name)
+
+    packages = {}
+    lazy, on_load = import_graph(lazy=True), import_graph(lazy=False)
+    for name in lazy:
+        imported = on_load[name] if node_of(name) == "registry" else lazy[name]
+        if node_of(name) is not None:
+            packages.setdefault(node_of(name), set()).update(map(node_of, imported))
+    graph = {part: imported - {part, None} for part, imported in packages.items()}
+    # An explanation can show itself: the one lazy import that points against the direction.
+    graph["explanation"] -= {"viewer"}
+    try:
+        TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(str(error))
 
@@ -187,7 +237,7 @@ def test_the_public_names_are_these():
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLIC if name != "__version__"])
-def test_every_public_name_can_be_had(name):
+def test_every_public_name_is_available(name):
     assert getattr(attnflow, name).__name__ == name
     assert vars(attnflow)[name] is getattr(attnflow, name)  # looked up once
 
@@ -214,5 +264,5 @@ def test_the_version_is_that_of_the_project():
     assert attnflow.__version__ == project["project"]["version"]
 
 
-def test_types_are_announced():
+def test_the_package_is_typed():
     assert (SOURCE / "py.typed").exists()

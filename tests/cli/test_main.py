@@ -1,4 +1,4 @@
-"""The command line, in-process and once for real. Tests that run flow need Numba."""
+"""The command line and the command `trace`, in this process and once in another."""
 
 import csv
 import io
@@ -32,17 +32,18 @@ def run(*arguments):
 def scores_of(*arguments):
     result = run("trace", *arguments, "--format", "json")
     assert result.exit_code == 0, result.output
-    return np.asarray(json.loads(result.stdout)["scores"])
+    [attribution] = json.loads(result.stdout)["attributions"]
+    return np.asarray(attribution["scores"])
 
 
-def test_rollout_of_the_first_position_at_the_last_layer_is_the_default(path):
-    np.testing.assert_array_equal(scores_of(path), TWO_LAYERS_ROLLOUT[None, :1])
+def test_rollout_of_the_first_position_is_the_default(path):
+    np.testing.assert_array_equal(scores_of(path)[1:], TWO_LAYERS_ROLLOUT[None, :1])
 
 
 def test_layers_and_positions_are_chosen_by_number_text_or_all(path):
     whole = scores_of(path, "--layer", "all", "--position", "all")
     assert whole.shape == (2, 2, 2)
-    np.testing.assert_array_equal(scores_of(path, "--position", "b"), whole[1:, 1:])
+    np.testing.assert_array_equal(scores_of(path, "--position", "b"), whole[:, 1:])
     np.testing.assert_array_equal(
         scores_of(path, "--layer", "1", "--position", "-1"), whole[:1, 1:]
     )
@@ -51,14 +52,15 @@ def test_layers_and_positions_are_chosen_by_number_text_or_all(path):
 def test_raw_attention_and_its_options(path):
     raw = scores_of(path, "--method", "raw", "--position", "all", "--layer", "all")
     np.testing.assert_array_equal(raw, TWO_LAYERS)
-    even = scores_of(path, "--method", "raw", "--normalize", "receptive_field")
+    even = scores_of(path, "--method", "raw", "--normalize", "receptive_field", "--layer", "2")
     np.testing.assert_array_equal(even, [[[0.0, 1.0]]])
-    identity = scores_of(path, "--residual-weight", "1", "--heads", "0")
+    identity = scores_of(path, "--residual-weight", "1", "--heads", "0", "--layer", "-1")
     np.testing.assert_array_equal(identity, [[[1.0, 0.0]]])
 
 
 def test_flow_at_two_layers_is_a_sum_of_minima(path):
-    flows = scores_of(path, "--method", "flow", "--position", "all", "--threads", "1")
+    options = ("--method", "flow", "--position", "all", "--threads", "1", "--layer", "-1")
+    flows = scores_of(path, *options)
     # From a, over a and b: to a min(0.5, 0.75) + min(0.5, 0), to b min(0.5, 0.25) + min(0.5, 1).
     np.testing.assert_allclose(flows, [[[0.5, 0.75], [0.5, 0.75]]])
 
@@ -67,25 +69,25 @@ def test_a_table_is_plain_where_it_cannot_be_colored(path):
     result = run("trace", path)
     assert result.exit_code == 0
     assert "\x1b" not in result.stdout
-    assert "0 a     0.375" in result.stdout
+    assert "layer 2  0.38 0.62" in result.stdout
 
 
 def test_csv_can_be_read_by_others(path):
-    result = run("trace", path, "--format", "csv", "--top", "1")
+    result = run("trace", path, "--format", "csv", "--top", "1", "--layer", "2")
     [row] = csv.DictReader(io.StringIO(result.stdout))
     assert (row["layer"], row["position_token"], row["token"]) == ("2", "a", "b")
     assert float(row["score"]) == 0.625
 
 
 def test_tokens_from_the_command_line_or_a_file(path, tmp_path):
-    assert "0 the" in run("trace", path, "--tokens", "the,key").stdout
+    assert "position: 0 the" in run("trace", path, "--tokens", "the,key").stdout
     file = tmp_path / "tokens.txt"
     file.write_text("a,b\nאב\n", encoding="utf-8")
     result = run("trace", path, "--tokens-file", str(file), "--format", "json")
     assert json.loads(result.stdout)["tokens"] == ["a,b", "אב"]
 
 
-def test_half_a_surrogate_pair_can_be_printed(tmp_path):
+def test_a_lone_surrogate_is_escaped(tmp_path):
     path = tmp_path / "a.safetensors"
     Attentions([[[1.0]]], tokens=["\ud83d"]).save(path)
     for output in ("table", "json", "csv"):
@@ -93,25 +95,25 @@ def test_half_a_surrogate_pair_can_be_printed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "wording"),
+    ("options", "value"),
     [
-        (["--layer", "3"], "there is no layer 3; expected 1 to 2"),
-        (["--layer", "top"], "--layer is 'top'; expected a number, or 'all'"),
-        (["--position", "c"], "there is no token 'c'"),
-        (["--position", "2"], "there is no position 2"),
-        (["--heads", "1"], "has no head 1"),
-        (["--heads", "sum"], "heads is 'sum'; expected 'mean'"),
-        (["--residual-weight", "2"], "residual_weight is 2.0; expected numbers from 0"),
-        (["--tokens", "a"], "1 tokens were given for 2 positions"),
-        (["--tokens", "a,b", "--tokens-file", __file__], "were both given; expected one"),
+        (["--layer", "3"], "1 to 2"),
+        (["--layer", "top"], "--layer is 'top'"),
+        (["--position", "c"], "'c'"),
+        (["--position", "2"], "position is 2"),
+        (["--heads", "1"], "heads is 1"),
+        (["--heads", "sum"], "'sum'"),
+        (["--residual-weight", "2"], "residual_weight is 2.0"),
+        (["--tokens", "a"], "2 tokens"),
+        (["--tokens", "a,b", "--tokens-file", __file__], "--tokens-file"),
     ],
 )
-def test_misuse_is_one_sentence_on_stderr_and_exit_status_2(path, options, wording):
+def test_misuse_is_one_line_on_stderr_and_exit_code_2(path, options, value):
     result = run("trace", path, *options)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.startswith("attnflow: ")
-    assert wording in result.stderr
+    assert value in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -126,11 +128,11 @@ def test_a_missing_file_is_misuse(tmp_path):
     assert "does not exist" in " ".join(result.stderr.replace("│", " ").split())
 
 
-def test_a_failure_that_is_not_the_callers_has_exit_status_1(path, monkeypatch):
+def test_other_failures_have_exit_code_1(path, monkeypatch):
     def fail(*_):
         raise MissingDependencyError("torch is not installed.")
 
-    monkeypatch.setattr(trace, "_run", fail)
+    monkeypatch.setattr(trace, "read_attentions", fail)
     result = run("trace", path)
     assert result.exit_code == 1
     assert result.stderr == "attnflow: torch is not installed.\n"
@@ -154,7 +156,7 @@ def test_progress_is_drawn_only_on_a_terminal(monkeypatch, capsys):
     assert "flow" in capsys.readouterr().err
 
 
-def test_long_work_writes_a_line_now_and_then_to_a_log(monkeypatch, capsys):
+def test_progress_is_logged_at_intervals_without_a_terminal(monkeypatch, capsys):
     now = 100.0
     monkeypatch.setattr(options, "monotonic", lambda: now)
     with options.progress_bar("table1") as progress:
@@ -164,7 +166,7 @@ def test_long_work_writes_a_line_now_and_then_to_a_log(monkeypatch, capsys):
     assert capsys.readouterr().err == "attnflow: table1: 38%\nattnflow: table1: 75%\n"
 
 
-def run_for_real(*arguments, **environment):
+def run_process(*arguments, **environment):
     code = "from attnflow.cli.main import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
@@ -176,26 +178,26 @@ def run_for_real(*arguments, **environment):
     )
 
 
-def test_for_real(path):
-    done = run_for_real("trace", path)
+def test_in_a_process_of_its_own(path):
+    done = run_process("trace", path)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
-    assert "0 a     0.375" in done.stdout
+    assert "layer 2  0.38 0.62" in done.stdout
     assert done.stderr == ""
-    wrong = run_for_real("trace", path, "--layer", "3")
+    wrong = run_process("trace", path, "--layer", "3")
     assert wrong.returncode == 2
-    assert wrong.stderr.startswith("attnflow: there is no layer 3")
+    assert wrong.stderr.startswith("attnflow: layer is 3")
     assert "Traceback" not in wrong.stderr
 
 
-def test_what_a_terminal_cannot_show_is_written_by_its_number(path):
-    shown = run_for_real("trace", path, "--tokens", "café,b", PYTHONIOENCODING="ascii")
+def test_characters_that_a_terminal_cannot_encode_are_escaped(path):
+    shown = run_process("trace", path, "--tokens", "café,b", PYTHONIOENCODING="ascii")
     assert shown.returncode == 0
     assert "caf\\xe9" in shown.stdout
 
 
 def test_no_color_is_respected(path):
-    colored = run_for_real("trace", path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="")
+    colored = run_process("trace", path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="")
     assert "48;5;" in colored.stdout
-    plain = run_for_real("trace", path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1")
+    plain = run_process("trace", path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1")
     assert "48;5;" not in plain.stdout

@@ -1,3 +1,5 @@
+"""Explanations and attributions as text, in tables, JSON and CSV."""
+
 import csv
 import io
 import json
@@ -8,8 +10,15 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from attnflow import AttentionGraph, Attribution, rollout
-from attnflow.cli.render import heat_cell, print_tables, show_token, to_csv, to_json
+from attnflow import AttentionGraph, Attribution, Explanation, rollout
+from attnflow.cli.render import (
+    print_attribution,
+    print_explanation,
+    printable,
+    shade,
+    to_csv,
+    to_json,
+)
 from tests.weights import random_attention
 
 SMALL = Attribution(
@@ -24,32 +33,30 @@ SMALL = Attribution(
 
 def printed(attribution, top=None, width=80, **options):
     text = io.StringIO()
-    print_tables(attribution, top, Console(file=text, width=width, highlight=False, **options))
+    console = Console(file=text, width=width, highlight=False, **options)
+    print_attribution(attribution, top, console)
     return text.getvalue()
 
 
-def test_one_position_has_tokens_as_rows_and_layers_as_columns():
-    assert printed(SMALL).splitlines() == [
-        "rollout, layers 1 to 2, position 0 [CLS]",
-        "heads mean",
-        "  token     1     2",
-        "0 [CLS] 0.500 0.125",
-        "1 key   0.250 0.750",
-        "2 is    0.250 0.125",
+def test_one_position_has_scores_under_its_tokens():
+    assert [line.rstrip() for line in printed(SMALL).splitlines()] == [
+        "",
+        "Attention rollout, layers 1 to 2",
+        "heads: mean",
+        "         [CLS] key  is",
+        "layer 1  0.50  0.25 0.25",
+        "layer 2  0.12  0.75 0.12",
+        "top tokens at layer 2: key 0.750, [CLS] 0.125, is 0.125",
     ]
 
 
-def test_top_shows_the_best_at_the_last_layer_and_says_so():
-    assert printed(SMALL, top=1).splitlines()[2:] == [
-        "  token     1     2",
-        "1 key   0.250 0.750",
-        "1 of 3 tokens shown, by their score at layer 2. --top 3 shows all.",
-    ]
+def test_top_limits_the_list_of_best_tokens():
+    assert printed(SMALL, top=1).splitlines()[-1] == "top tokens at layer 2: key 0.750"
 
 
 def test_many_positions_have_their_best_tokens_in_a_table_per_layer():
     both = rollout(AttentionGraph.from_weights([np.eye(2), np.eye(2)], tokens=["a", "b"]))
-    assert [line.rstrip() for line in printed(both).splitlines()[2:]] == [
+    assert [line.rstrip() for line in printed(both).splitlines()[3:]] == [
         "layer 1",
         "  position token score token score",
         "0 a        a     1.000 b     0.000",
@@ -69,20 +76,19 @@ def test_a_large_model_stays_within_80_columns(positions, long_tokens):
     text = printed(rollout(graph, positions=positions))
     assert max(cell_len(line) for line in text.splitlines()) <= 80
     if positions == 0:
-        assert "of 24 layers shown. --layer N shows one, --format csv has all." in text
-        assert "20 of 128 tokens shown" in text
-        assert text.splitlines()[2].split()[-1] == "24"  # the last layer is always there
+        assert "of 24 layers." in text
+        assert "Top 20 of 128 tokens" in text
+        assert text.splitlines()[3].split()[-1] == "24"  # the last layer is always there
         assert len(text.splitlines()) < 30
     else:
-        assert "of 128 tokens shown for each position. --format csv has all." in text
+        assert "of 128 tokens for each position" in text
     assert "…" in text or not long_tokens
 
 
 def test_flows_that_tie_are_pointed_out():
     tied = replace(SMALL, method="flow", settings={"saturated": {"1": 0.0, "2": 0.67}})
     text = " ".join(printed(tied).split())
-    assert "At layer 2, 67% of the flows are all that can leave the position" in text
-    assert "saturated" not in text  # the setting itself is left to JSON
+    assert "At layer 2, 67% of the flows are saturated" in text
     few = replace(SMALL, method="flow", settings={"saturated": {"2": 0.2}})
     assert "At layer" not in printed(few)
 
@@ -90,8 +96,8 @@ def test_flows_that_tie_are_pointed_out():
 def test_colors_only_where_they_are_wanted():
     assert "\x1b" not in printed(SMALL)
     assert "48;2;" in printed(SMALL, force_terminal=True, color_system="truecolor")
-    assert heat_cell(1.0, 1.0).style == "rgb(255,255,255) on rgb(8,69,148)"
-    assert heat_cell(0.0, 1.0).style == "rgb(0,0,0) on rgb(247,251,255)"
+    assert shade(1.0, 1.0) == "rgb(255,255,255) on rgb(8,69,148)"
+    assert shade(0.0, 1.0) == "rgb(0,0,0) on rgb(247,251,255)"
 
 
 @pytest.mark.parametrize(
@@ -99,27 +105,37 @@ def test_colors_only_where_they_are_wanted():
     [("", '""'), ("a\nb", "a\\nb"), ("\x1b[31m", "\\x1b[31m"), ("\u202ex", "\\u202ex"), ("é", "é")],
 )
 def test_tokens_cannot_control_the_terminal(token, shown):
-    assert show_token(token) == shown
+    assert printable(token) == shown
     attribution = Attribution(np.ones((1, 1, 1)), (token,), "flow", (1,), (0,))
     text = printed(attribution)
     assert shown in text
     assert "\x1b" not in text
 
 
+EXPLANATION = Explanation.from_graph(
+    AttentionGraph.from_weights(random_attention(2, 3, 3), tokens=SMALL.tokens), text="key is"
+)
+
+
 def test_json_is_complete():
-    result = json.loads(to_json(SMALL, None))
-    assert result == {
-        "method": "rollout",
-        "settings": {"heads": "mean", "normalize": "none"},
-        "tokens": ["[CLS]", "key", "is"],
-        "layers": [1, 2],
-        "positions": [0],
-        "scores": [[[0.5, 0.25, 0.25]], [[0.125, 0.75, 0.125]]],
-    }
+    result = json.loads(to_json(EXPLANATION, [SMALL]))
+    assert (result["text"], result["position"], result["prediction"]) == ("key is", 0, None)
+    assert result["tokens"] == ["[CLS]", "key", "is"]
+    assert result["attributions"] == [
+        {
+            "method": "rollout",
+            "settings": {"heads": "mean", "normalize": "none"},
+            "tokens": ["[CLS]", "key", "is"],
+            "layers": [1, 2],
+            "positions": [0],
+            "columns": [0, 1, 2],
+            "scores": [[[0.5, 0.25, 0.25]], [[0.125, 0.75, 0.125]]],
+        }
+    ]
 
 
 def test_json_with_top_has_the_best_only():
-    result = json.loads(to_json(SMALL, 1))
+    [result] = json.loads(to_json(EXPLANATION, [SMALL], 1))["attributions"]
     assert "scores" not in result
     assert [(r["layer"], r["token"], r["score"]) for r in result["top"]] == [
         (1, "[CLS]", 0.5),
@@ -130,9 +146,10 @@ def test_json_with_top_has_the_best_only():
 def test_csv_is_complete_and_quotes_tokens():
     tokens = ('say "a,b"', "line\nbreak", "")
     attribution = Attribution(SMALL.scores, tokens, "rollout", (1, 2), (0,))
-    rows = list(csv.DictReader(io.StringIO(to_csv(attribution, None))))
+    rows = list(csv.DictReader(io.StringIO(to_csv([attribution]))))
     assert len(rows) == 6
     assert rows[4] == {
+        "method": "rollout",
         "layer": "2",
         "position": "0",
         "position_token": 'say "a,b"',
@@ -140,4 +157,47 @@ def test_csv_is_complete_and_quotes_tokens():
         "token": "line\nbreak",
         "score": "0.75",
     }
-    assert len(list(csv.DictReader(io.StringIO(to_csv(attribution, 1))))) == 2
+    assert len(list(csv.DictReader(io.StringIO(to_csv([attribution], 1))))) == 2
+
+
+def test_an_explanation_without_a_model_names_its_position_only():
+    text = io.StringIO()
+    print_explanation(EXPLANATION, [], console=Console(file=text, width=80, highlight=False))
+    assert text.getvalue() == "explained position: 0 [CLS] (of 3 tokens)\n"
+
+
+def strip_of(tokens, scores, **options):
+    console = Console(file=io.StringIO(), highlight=False, width=80, **options)
+    layers = tuple(range(1, len(scores) + 1))
+    attribution = Attribution(np.asarray(scores)[:, None], tokens, "flow", layers, (0,))
+    print_attribution(attribution, 2, console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_strip_wraps_at_the_width_of_the_terminal():
+    tokens = tuple(f"token{i}" for i in range(40))
+    text = strip_of(tokens, np.linspace(0, 1, 80).reshape(2, 40))
+    assert max(cell_len(line) for line in text.splitlines()) <= 80
+    shown = [word for line in text.splitlines() for word in line.split() if word in tokens]
+    assert tuple(shown[:40]) == tokens
+    assert text.count("layer 1 ") == 5  # eight tokens a block
+
+
+def test_a_strip_is_shaded_where_there_is_color():
+    text = strip_of(("a", "b"), [[0.0, 1.0]], force_terminal=True, color_system="truecolor")
+    assert "\x1b[38;2;0;0;0;48;2;247;251;255m0.00" in text
+    assert "\x1b[38;2;255;255;255;48;2;8;69;148m1.00" in text
+
+
+def test_long_strange_and_backward_tokens_stay_in_their_cells():
+    text = strip_of(("a" * 30, "x\ny\x1b", "שלום", "😀"), [[0.25] * 4])
+    header, row = text.splitlines()[2:4]
+    assert "aaaaaaaaaaaaa… x\\ny\\x1b שלום\u200e 😀" in header
+    assert "\x1b" not in text
+    assert cell_len(header.rstrip()) <= cell_len(row.rstrip())
+
+
+def test_negative_scores_stay_under_their_tokens():
+    header, row = strip_of(("a", "b", "c"), [[0.5, -0.25, 0.0]]).splitlines()[2:4]
+    assert header.rstrip() == "         a     b     c"
+    assert row.rstrip() == "layer 1  0.50  -0.25 0.00"

@@ -25,6 +25,8 @@ from attnflow.methods.registry import method_title
 
 TOP_TOKENS = 5  # listed for one position without --top
 TOP_PER_POSITION = 4  # listed for each of many positions without --top
+MOST_TOKENS = 40  # printed as strips; longer inputs are printed as a table of the best tokens
+MOST_ROWS = 20  # of that table without --top
 TOKEN_WIDTH = 18  # of a column of tokens in a table, at most
 SCORE_WIDTH = 6  # "0.123" and a space
 INDEX_WIDTH = 6
@@ -127,8 +129,10 @@ def print_attribution(
     _print_title(attribution, console)
     if image is not None:
         _print_image_map(image, attribution, top or TOP_TOKENS, console)
-    elif len(attribution.positions) == 1:
+    elif len(attribution.positions) == 1 and len(attribution.columns) <= MOST_TOKENS:
         _print_strips(attribution, top or TOP_TOKENS, console)
+    elif len(attribution.positions) == 1:
+        _print_best_tokens(attribution, top or MOST_ROWS, console)
     else:
         _print_tables(attribution, top or TOP_PER_POSITION, console)
     _print_saturation(attribution, console)
@@ -219,6 +223,54 @@ def _fit(label: str, width: int) -> str:
     return text + LEFT_TO_RIGHT if is_right_to_left else text
 
 
+def _print_best_tokens(attribution: Attribution, top: int, console: Console) -> None:
+    """Print the best tokens at the last layer as rows, with a column for each layer that fits."""
+    scores = attribution.to_numpy()[:, 0, :]  # [layers, tokens]
+    rows = _highest(scores[-1], top)
+    fitting = max(1, (console.width - _token_width(attribution) - INDEX_WIDTH) // SCORE_WIDTH)
+    columns = _spread(len(attribution.layers), fitting)
+    highest = float(scores[np.ix_(columns, rows)].max(initial=0.0)) or 1.0
+    table = _new_table()
+    table.add_column("", justify="right")
+    table.add_column("token", no_wrap=True, max_width=TOKEN_WIDTH)
+    for i in columns:
+        table.add_column(str(attribution.layers[i]), justify="right", no_wrap=True)
+    for token in rows:
+        index = attribution.columns[token]
+        values = [float(scores[i, token]) for i in columns]
+        cells = [Text(f"{value:.3f}", shade(value, highest)) for value in values]
+        table.add_row(str(index), Text(printable(attribution.tokens[index])), *cells)
+    console.print(table)
+    if len(columns) < len(attribution.layers):
+        console.print(
+            f"{len(columns)} of {len(attribution.layers)} layers. Use --layer N for one of them, "
+            "--format csv for all."
+        )
+    if len(rows) < scores.shape[1]:
+        console.print(
+            f"Top {len(rows)} of {scores.shape[1]} tokens at layer {attribution.layers[-1]}. "
+            f"Use --top {scores.shape[1]} for all."
+        )
+
+
+def _spread(n: int, count: int) -> list[int]:
+    """Up to `count` of n indices, evenly spread, including the last."""
+    if n <= count:
+        return list(range(n))
+    return sorted({n - 1 - (i * n) // count for i in range(count)})
+
+
+def _new_table(title: str | None = None) -> Table:
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+
+
 def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
     """Print a table for each layer: positions as rows, each with its best tokens."""
     scores = attribution.to_numpy()
@@ -227,14 +279,7 @@ def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
     count = min(top, fitting, scores.shape[-1])
     for layer, rows in zip(attribution.layers, scores, strict=True):
         highest = float(rows.max()) or 1.0
-        table = Table(
-            title=f"layer {layer}",
-            title_justify="left",
-            title_style="bold",
-            box=None,
-            padding=(0, 1, 0, 0),
-            pad_edge=False,
-        )
+        table = _new_table(title=f"layer {layer}")
         table.add_column("", justify="right")
         table.add_column("position", no_wrap=True, max_width=TOKEN_WIDTH)
         for _ in range(count):

@@ -49,7 +49,7 @@ def finite_differences(loaded, embeddings, position, target, step=1e-5):
 def test_gradients_are_those_of_finite_differences(kind):
     loaded, text = in_double(kind), TEXTS[kind]
     results = {
-        variant: input_gradients(loaded, text, variant=variant)
+        variant: input_gradients(text, loaded, variant=variant)
         for variant in ("sum", "l2", "times_input")
     }
     [position], settings = results["sum"].positions, results["sum"].settings
@@ -73,26 +73,26 @@ def test_gradients_are_those_of_finite_differences(kind):
 def test_nothing_is_left_behind_in_the_model():
     loaded = make_loaded()
     before = loaded.model(input_ids=torch.tensor([[2, 5, 3]])).logits
-    input_gradients(loaded, "the key")
+    input_gradients("the key", loaded)
     assert all(weight.grad is None for weight in loaded.model.parameters())
     assert torch.equal(loaded.model(input_ids=torch.tensor([[2, 5, 3]])).logits, before)
 
 
 def test_gradients_can_be_had_where_they_are_switched_off():
     with torch.no_grad():
-        assert input_gradients(make_loaded(), "the key").scores.max() > 0
+        assert input_gradients("the key", make_loaded()).scores.max() > 0
 
 
 def test_another_target_has_another_gradient():
     loaded = make_loaded(num_labels=3)
-    first = input_gradients(loaded, "the key", target="label_0")
+    first = input_gradients("the key", loaded, target="label_0")
     assert first.settings["target"] == "LABEL_0"
-    assert not np.allclose(first.scores, input_gradients(loaded, "the key", target=1).scores)
+    assert not np.allclose(first.scores, input_gradients("the key", loaded, target=1).scores)
 
 
 def test_unknown_variants_are_refused():
-    with refusal(InputError, "variant is 'max'; expected 'sum', 'l2' or 'times_input'"):
-        input_gradients(make_loaded(), "key", variant="max")  # type: ignore[arg-type]
+    with refusal(InputError, "variant is 'max'", "'l2', 'times_input' or 'sum'"):
+        input_gradients("key", make_loaded(), variant="max")  # type: ignore[arg-type]
 
 
 def test_an_encoder_decoder_is_refused():
@@ -101,17 +101,15 @@ def test_an_encoder_decoder_is_refused():
     model = transformers.T5ForConditionalGeneration(
         transformers.T5Config(vocab_size=12, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
     )
-    with refusal(InputError, "is an encoder-decoder", "masked or a causal language model"):
-        input_gradients(load_model(model, make_tokenizer()), "key")
+    with refusal(InputError, "encoder-decoder", "T5ForConditionalGeneration"):
+        input_gradients("key", load_model(model, make_tokenizer()))
 
 
 def test_captum_may_be_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "captum", None)
     monkeypatch.setitem(sys.modules, "captum.attr", None)
-    with refusal(
-        MissingDependencyError, "captum is not installed", "pip install 'attnflow[captum]'"
-    ):
-        integrated_gradients(make_loaded(), "key")
+    with refusal(MissingDependencyError, "pip install 'attnflow[captum]'"):
+        integrated_gradients("key", make_loaded())
 
 
 @pytest.mark.parametrize("kind", list(TEXTS))
@@ -119,7 +117,7 @@ def test_captum_may_be_missing(monkeypatch):
 def test_integrated_gradients_add_up_to_the_difference_of_scores(kind, baseline):
     pytest.importorskip("captum", reason="captum is not installed")
     loaded, text = in_double(kind), TEXTS[kind]
-    result = integrated_gradients(loaded, text, baseline=baseline, steps=200)
+    result = integrated_gradients(text, loaded, baseline=baseline, steps=200)
     [position], target = result.positions, result.settings["target_index"]
     ids = torch.tensor(loaded.tokenizer(text)["input_ids"])
     layer = loaded.model.get_input_embeddings()
@@ -136,5 +134,5 @@ def test_integrated_gradients_add_up_to_the_difference_of_scores(kind, baseline)
 
 def test_unknown_baselines_are_refused():
     pytest.importorskip("captum", reason="captum is not installed")
-    with refusal(InputError, "baseline is 'noise'; expected 'zero', 'unknown', 'mask' or 'pad'"):
-        integrated_gradients(make_loaded(), "key", baseline="noise")  # type: ignore[arg-type]
+    with refusal(InputError, "baseline is 'noise'", "'zero', 'unknown', 'mask' or 'pad'"):
+        integrated_gradients("key", make_loaded(), baseline="noise")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Loading models: what is chosen, and what is refused in which words."""
+"""Loading models and tokenizers, and restoring a model's mode and device."""
 
 import json
 import sys
@@ -10,11 +10,15 @@ import transformers
 
 from attnflow.errors import FileError, InputError, MissingDependencyError
 from attnflow.models.loading import (
+    TEXT_TASKS,
     LoadedModel,
+    evaluation_mode,
     find_max_length,
+    find_task,
     load_model,
     load_tokenizer,
-    task_of,
+    move_model,
+    on_device,
 )
 from tests.models.checkpoints import LIMIT, make_model, make_tokenizer, save
 from tests.refusal import refusal
@@ -29,7 +33,7 @@ from tests.refusal import refusal
         ("BertModel", "encoder"),
     ],
 )
-def test_a_folder_is_loaded_as_what_it_was_saved_as(tmp_path, kind, task):
+def test_a_folder_is_loaded_with_the_class_it_was_saved_from(tmp_path, kind, task):
     loaded = load_model(save(tmp_path, kind))
     assert type(loaded.model).__name__ == kind
     assert (loaded.task, loaded.name, loaded.max_length) == (task, str(tmp_path), LIMIT)
@@ -40,24 +44,29 @@ def test_a_folder_is_loaded_as_what_it_was_saved_as(tmp_path, kind, task):
         assert torch.equal(weights, expected[name])
 
 
-def test_a_path_and_an_object_are_taken_too(tmp_path):
+def test_a_model_object_stays_as_it_is(tmp_path):
     save(tmp_path)
     model = load_model(tmp_path).model
     model.train()
-    again = load_model(model)  # its tokenizer is found where the model came from
+    again = load_model(model)  # finds its tokenizer in the folder of the model
     assert again.model is model
-    assert not model.training
+    assert model.training
     assert again.tokenizer("the key")["input_ids"] == [2, 5, 6, 3]
     assert load_model(again) is again
 
 
-def test_an_object_from_nowhere_needs_a_tokenizer(tmp_path):
+def test_another_tokenizer_for_a_loaded_model(tmp_path):
+    loaded = load_model(save(tmp_path))
+    tokenizer = make_tokenizer()
+    tokenizer.model_max_length = 5
+    changed = load_model(loaded, tokenizer)
+    assert changed.tokenizer is tokenizer
+    assert (changed.model, changed.max_length) == (loaded.model, 5)
+
+
+def test_an_object_without_a_folder_needs_a_tokenizer(tmp_path):
     model = make_model()
-    with refusal(
-        InputError,
-        "no tokenizer was given, and the BertForSequenceClassification does not say where it came",
-        "Name it with tokenizer=...",
-    ):
+    with refusal(InputError, "BertForSequenceClassification", "tokenizer=..."):
         load_model(model)
     tokenizer = make_tokenizer()
     assert load_model(model, tokenizer).tokenizer is tokenizer
@@ -65,7 +74,7 @@ def test_an_object_from_nowhere_needs_a_tokenizer(tmp_path):
     assert load_model(model, tmp_path).tokenizer.mask_token == "[MASK]"
 
 
-def test_classes_of_the_users_own_count_as_what_they_derive_from():
+def test_a_subclass_has_the_task_of_its_base_class():
     class Mine(transformers.BertForMaskedLM):
         pass
 
@@ -84,38 +93,32 @@ def test_classes_of_the_users_own_count_as_what_they_derive_from():
     ],
 )
 def test_tasks_by_class(name, task):
-    assert task_of([name]) == task
+    assert find_task([name], TEXT_TASKS) == task
 
 
-def test_the_bundled_model_is_the_default():
+def test_the_default_model():
     loaded = load_model()
     assert (loaded.name, loaded.task, loaded.n_layers) == ("verb-number", "classifier", 6)
-    assert load_model(loaded.model).tokenizer("the key")["input_ids"][0] == 2  # found again
+    assert load_model(loaded.model).tokenizer("the key")["input_ids"][0] == 2  # found by its folder
 
 
-def test_something_else_is_no_model():
-    with refusal(InputError, "model is a int; expected a transformers model, a folder or a name"):
+def test_other_types_are_rejected():
+    with refusal(InputError, "int", "a transformers model, a folder or a hub name"):
         load_model(3)
 
 
-def test_a_pickle_is_refused(tmp_path):
+def test_a_pickle_is_rejected(tmp_path):
     save(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "pytorch_model.bin").write_bytes(b"would run code")
-    with refusal(
-        FileError,
-        "has no safetensors weights",
-        "only pytorch_model.bin, a pickle, which can run code when it is read",
-        "Convert it once, if you trust it",
-        ".save_pretrained(new)",
-    ):
+    with refusal(FileError, "pytorch_model.bin", "model.safetensors", "save_pretrained"):
         load_model(tmp_path)
 
 
-def test_a_folder_without_weights_is_refused(tmp_path):
+def test_a_folder_without_weights_is_rejected(tmp_path):
     save(tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    with refusal(FileError, "has no safetensors weights (none); expected model.safetensors"):
+    with refusal(FileError, str(tmp_path), "model.safetensors"):
         load_model(tmp_path)
 
 
@@ -130,13 +133,7 @@ def test_code_that_comes_with_a_checkpoint_is_never_run(tmp_path, model_type):
     (tmp_path / "mine.py").write_text("import pathlib; pathlib.Path(__file__).unlink()")
     code = {"AutoConfig": "mine.C", "AutoModelForSequenceClassification": "mine.MyModel"}
     write_config(tmp_path, model_type=model_type, auto_map=code, architectures=["MyModel"])
-    with refusal(
-        FileError,
-        "asks to run Python code that comes with it (auto_map in config.json)",
-        "for the class MyModel",
-        "attnflow never runs such code",
-        "pass the object with model=...",
-    ):
+    with refusal(FileError, "auto_map", "MyModel", "model=..."):
         load_model(tmp_path)
     assert (tmp_path / "mine.py").exists()
 
@@ -149,48 +146,44 @@ def test_code_is_not_needed_where_transformers_has_the_class(tmp_path):
 
 def test_a_hub_name_without_a_network(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with refusal(
-        FileError,
-        "there is no folder nobody/nothing, and no model of that name in the cache or on a hub",
-        "Without a network, name a folder written by model.save_pretrained",
-    ):
+    with refusal(FileError, "nobody/nothing", "model.save_pretrained"):
         load_model("nobody/nothing")
+    with refusal(FileError, "the key to the cabinets", "explain(text, model)"):
+        load_model("the key to the cabinets")
 
 
-def test_folders_that_lack_something(tmp_path):
-    with refusal(FileError, "has no config.json", "Name the folder that holds config.json"):
+def test_incomplete_folders_are_rejected(tmp_path):
+    with refusal(FileError, str(tmp_path), "config.json"):
         load_model(tmp_path)
     (tmp_path / "config.json").write_text("{")
-    with refusal(FileError, "config.json cannot be read", "expected a JSON object"):
+    with refusal(FileError, "config.json", "JSON object"):
         load_model(tmp_path)
     make_model().save_pretrained(tmp_path)
-    with refusal(
-        FileError, "has no tokenizer; expected tokenizer.json", "tokenizer.save_pretrained"
-    ):
+    with refusal(FileError, "tokenizer.json", "tokenizer.save_pretrained", "tokenizer=..."):
         load_model(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{")
-    with refusal(FileError, "no tokenizer can be loaded from"):
+    with refusal(FileError, f"tokenizer can be loaded from {tmp_path}"):
         load_tokenizer(str(tmp_path))
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
-    with refusal(FileError, "cannot be loaded", "expected a checkpoint"):
+    with refusal(FileError, f"{tmp_path} cannot be loaded"):
         load_model(tmp_path)
 
 
-def test_files_and_adapters_are_no_models(tmp_path):
+def test_files_and_adapters_are_rejected(tmp_path):
     save(tmp_path)
     weights = tmp_path / "model.safetensors"
-    with refusal(FileError, f"{weights} is a file", f"Name the folder {tmp_path}."):
+    with refusal(FileError, f"{weights} is a file", f"folder {tmp_path}."):
         load_model(weights)
     (tmp_path / "adapter_config.json").write_text("{}")
-    with refusal(FileError, "holds an adapter; expected a whole model", "save_pretrained"):
+    with refusal(FileError, "an adapter", "save_pretrained"):
         load_model(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[]", "3", '"bert"', "\xff"])
-def test_a_configuration_that_is_none(tmp_path, text):
+def test_a_broken_configuration_is_rejected(tmp_path, text):
     save(tmp_path)
     (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
-    with refusal(FileError, "config.json cannot be read", "Save the model again"):
+    with refusal(FileError, f"{tmp_path}/config.json"):
         load_model(tmp_path)
 
 
@@ -204,10 +197,10 @@ def test_code_that_comes_with_a_tokenizer_is_never_run(tmp_path):
     assert (tmp_path / "mine.py").exists()
 
 
-def test_random_weights_are_warned_of(tmp_path):
+def test_missing_weights_cause_a_warning(tmp_path):
     save(tmp_path, "BertModel")
     write_config(tmp_path, architectures=["BertForSequenceClassification"])
-    with pytest.warns(UserWarning, match=r"lacks 2 of its weights \(classifier.bias, .* random"):
+    with pytest.warns(UserWarning, match=r"2 of its weights \(classifier.bias"):
         load_model(tmp_path)
 
 
@@ -217,7 +210,7 @@ def test_transformers_may_be_missing(monkeypatch):
         load_model("anything")
 
 
-def test_the_limit_is_that_of_the_position_embeddings():
+def test_the_position_embeddings_limit_the_length():
     tokenizer = make_tokenizer()
     assert tokenizer.model_max_length > 1e20
     assert find_max_length(make_model(), tokenizer) == LIMIT
@@ -246,11 +239,66 @@ def test_a_model_without_positions_has_no_limit():
     ("kind", "decoder"),
     [("GPT2Model", True), ("GPT2ForSequenceClassification", True), ("BertModel", False)],
 )
-def test_decoders_are_known(kind, decoder):
-    assert load_model(make_model(kind), make_tokenizer()).sees_only_earlier is decoder
+def test_decoders_are_causal(kind, decoder):
+    assert load_model(make_model(kind), make_tokenizer()).is_causal is decoder
 
 
-def test_a_loaded_model_can_be_put_together_by_hand():
+def test_a_loaded_model_can_be_constructed():
     loaded = LoadedModel(torch.nn.Linear(1, 1), make_tokenizer(), "classifier", "mine", None)
     assert loaded.n_layers == 1
     assert Path(loaded.name).name == "mine"
+
+
+def test_evaluation_mode_restores_each_module():
+    model = make_model().train()
+    model.bert.eval()
+    before = {name: module.training for name, module in model.named_modules()}
+    assert len(set(before.values())) == 2
+    with evaluation_mode(model):
+        assert not any(module.training for module in model.modules())
+    assert {name: module.training for name, module in model.named_modules()} == before
+    with pytest.raises(KeyError), evaluation_mode(model):
+        raise KeyError
+    assert {name: module.training for name, module in model.named_modules()} == before
+
+
+class MovedModel(torch.nn.Linear):
+    """A model that only records where it is moved."""
+
+    def __init__(self):
+        super().__init__(2, 2)
+        self.moves = []
+
+    def to(self, device):
+        self.moves.append(str(device))
+        if str(device) == "cuda:7":
+            raise RuntimeError("no such device\nand more")
+        return self
+
+
+def test_a_model_is_moved_to_a_device_and_back():
+    model = MovedModel()
+    with on_device(model, "cuda:0"):
+        assert model.moves == ["cuda:0"]
+    assert model.moves == ["cuda:0", "cpu"]
+    with pytest.raises(KeyError), on_device(model, torch.device("cpu")):
+        raise KeyError
+    assert model.moves[2:] == ["cpu", "cpu"]
+    with on_device(model, None):
+        assert len(model.moves) == 4
+
+
+@pytest.mark.parametrize("device", ["cuda:7", "nowhere", "meta", torch.float16])
+def test_a_device_that_cannot_be_used(device):
+    model = MovedModel()
+    with refusal(InputError, repr(device), "--device"), on_device(model, device):
+        pass
+    assert model.moves[-1:] == ["cpu"]  # moved back
+    with refusal(InputError, repr(device)):
+        move_model(torch.nn.Linear(1, 1), device)
+
+
+def test_a_model_on_several_devices_is_not_moved():
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1, device="meta"))
+    with refusal(InputError, "cpu, meta"), on_device(model, "cpu"):
+        pass

@@ -1,7 +1,12 @@
-"""How much each token matters to what the model predicts, measured on the model itself.
+"""Token importance, measured on the model itself: the reference for attention methods.
 
-These are what attention methods are compared with: blank-out, input gradients and integrated
-gradients. All give an Attribution with one layer (the last) and one position.
+A text (or token ids) and a model enter, as in `explain`; an Attribution with one layer, the last,
+and one position leaves. `blank_out` replaces each token, `input_gradients` and
+`integrated_gradients` differentiate the model's score.
+
+Read `target` first: the prediction whose tokens are scored. Then `blank_out` and `gradients`; each
+also has a function for many texts at once, which corpora and the paper's experiments use. Nothing
+here loads torch before a function is called.
 """
 
 from attnflow.importance.blank_out import blank_out

@@ -1,115 +1,166 @@
-"""Blank-out: take each token away in turn, and see how much less probable the prediction gets."""
+"""Blank-out: replace each token in turn, and measure how much the predicted probability drops."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, get_args
 
-from attnflow.arrays import import_torch
+import numpy as np
+from numpy.typing import NDArray
+
 from attnflow.attribution import Attribution
-from attnflow.errors import InputError
-from attnflow.importance.question import Question, ask, find_replacement
-from attnflow.models.loading import LoadedModel
+from attnflow.errors import InputError, check_choice
+from attnflow.importance.target import (
+    Target,
+    check_positive,
+    classifier_targets,
+    cut_batches,
+    find_replacement,
+    open_target,
+    run,
+    to_attribution,
+)
+from attnflow.models.inputs import EncodedText, Truncate, collate
+from attnflow.models.loading import LoadedModel, evaluation_mode
 from attnflow.models.prediction import probabilities
+from attnflow.optional import import_optional
+from attnflow.progress import Progress
 from attnflow.selection import Position
 
 Replacement: TypeAlias = Literal["unknown", "mask", "pad", "remove"]
-Progress: TypeAlias = Callable[[int, int], None]
 
 
-def blank_out(
-    loaded: LoadedModel,
-    text: str,
+def blank_out(  # noqa: PLR0913 - one argument for each option
+    text: Any,
+    model: Any = None,
     *,
     replacement: Replacement = "unknown",
+    tokenizer: Any = None,
     target: int | str | None = None,
     position: Position | None = None,
+    truncate: Truncate = "error",
+    device: Any = None,
     batch_size: int = 32,
     progress: Progress | None = None,
 ) -> Attribution:
-    """Score each token by p(original) - p(without it), for the probability of one outcome.
+    """Score each token by p(target) minus p(target without the token).
 
-    Positive: the token speaks for the outcome. Negative: against it. 0: it does not matter.
-    replacement: the token put in its place, or "remove" to leave the token out altogether.
-    target: a class or token, by number or name; the predicted one if not given.
-    position: where a language model predicts; as in `explain` if not given.
-    progress: called with tokens done and tokens in all.
-    Returns scores [1, 1, tokens], between -1 and 1. Special tokens are blanked too; the one mask
-    that is to be filled is not, and has no column.
-    Raises InputError if the tokenizer has no such token, or if nothing can be taken away.
+    A positive score means that the token supports the target, a negative one that it opposes it.
+    text: a text or its token ids. model, tokenizer, target, position, truncate, device: as in
+    `explain`.
+    replacement: the token that replaces the others; "remove" leaves the token out.
+    batch_size: the number of changed texts to run at once.
+    progress: called with the number of tokens done and in total.
+    Returns scores [1, 1, tokens] from -1 to 1. Special tokens are scored too, but not the mask that
+    a masked language model fills.
+    Raises InputError if the tokenizer has no such token, or if no token can be left out.
+
+    >>> blank_out("the key to the cabinets", "verb-number").row(position=0).argmax()
+    2
     """
-    if replacement not in ("unknown", "mask", "pad", "remove"):
-        raise InputError(
-            f"replacement is {replacement!r}",
-            expected="'unknown', 'mask', 'pad' or 'remove'",
-            fix="Choose one of these.",
-        )
-    if batch_size < 1:
-        raise InputError(
-            f"batch_size is {batch_size}",
-            expected="1 or more",
-            fix="Use 32.",
-        )
-    token = None if replacement == "remove" else find_replacement(loaded, replacement)
-    question = ask(loaded, text, target=target, position=position)
-    columns = _blankable(question, token)
-    if loaded.takes_one_at_a_time:
-        batch_size = 1
-    before = question.prediction.target.probability
-    drops: dict[int, float] = {}
-    torch = import_torch("running a model")
-    with torch.no_grad():
-        for start in range(0, len(columns), batch_size):
-            for part, inputs, place in _blanked(
-                question, columns[start : start + batch_size], token
-            ):
-                chances = probabilities(loaded, question.scores(inputs, place))[:, question.target]
-                drops.update(zip(part, [before - p for p in chances.tolist()], strict=True))
-            if progress is not None:
-                progress(len(drops), len(columns))
-    values = [drops[i] for i in columns]
-    return question.answer(values, "blank_out", {"replacement": replacement}, columns)
+    check_choice("replacement", replacement, get_args(Replacement))
+    check_positive("batch_size", batch_size)
+    torch = import_optional("torch", "blank-out")
+    with open_target(
+        text,
+        model,
+        tokenizer=tokenizer,
+        target=target,
+        position=position,
+        truncate=truncate,
+        device=device,
+    ) as (loaded, found):
+        token = None if replacement == "remove" else find_replacement(loaded, replacement)
+        columns = _find_columns(loaded, found, token)
+        step = batch_size if loaded.supports_batches else 1
+        drops: list[float] = []
+        with torch.no_grad():
+            for start in range(0, len(columns), step):
+                part = columns[start : start + step]
+                drops += _probability_drops(loaded, [found], [part], token)[0].tolist()
+                if progress is not None:
+                    progress(len(drops), len(columns))
+    return to_attribution(
+        loaded,
+        found,
+        drops,
+        method="blank_out",
+        settings={"replacement": replacement},
+        columns=columns,
+    )
 
 
-def _blankable(question: Question, token: int | None) -> list[int]:
-    """The tokens that can be taken away such that the model still predicts at the position."""
-    task, n = question.loaded.task, len(question.encoded.tokens)
+def blank_out_batch(
+    loaded: LoadedModel, encoded: Sequence[EncodedText], classes: Sequence[int]
+) -> list[NDArray[np.float64]]:
+    """Compute `blank_out` for many texts and a classifier, with few runs of the model.
+
+    classes: the index of each text's target. Returns scores [tokens] for each text.
+    """
+    targets = classifier_targets(loaded, encoded, classes)
+    token = find_replacement(loaded, "unknown")
+    lengths = [text.n_inputs for text in encoded]
+    scores: dict[int, NDArray[np.float64]] = {}
+    torch = import_optional("torch", "blank-out")
+    with evaluation_mode(loaded.model), torch.no_grad():
+        for batch in cut_batches(loaded, encoded, lengths):
+            columns = [range(lengths[i]) for i in batch]
+            drops = _probability_drops(loaded, [targets[i] for i in batch], columns, token)
+            scores.update(zip(batch, drops, strict=True))
+    return [scores[i] for i in range(len(encoded))]
+
+
+def _find_columns(loaded: LoadedModel, target: Target, token: int | None) -> list[int]:
+    """Return the tokens without which the model can still predict. token: None to remove them."""
+    n = len(target.encoded.tokens)
     columns = list(range(n))
-    if task == "masked_lm" or (token is None and task == "causal_lm" and question.position == 0):
-        columns.remove(question.position)
+    is_first = token is None and loaded.task == "causal_lm" and target.position == 0
+    if loaded.task == "masked_lm" or is_first:
+        columns.remove(target.position)
     if not columns or (token is None and n == 1):
         raise InputError(
-            "the text has one token only, so that nothing is left without it",
-            expected="at least two",
-            fix="Give a longer text, or replacement='unknown'.",
+            "the text has only one token, and nothing is left without it",
+            expected="at least two tokens",
+            fix="Use a longer text, or replacement='unknown'.",
         )
     return columns
 
 
-def _blanked(
-    question: Question, columns: list[int], token: int | None
-) -> Iterator[tuple[list[int], Mapping[str, Any], int]]:
-    """Some of the columns, inputs [batch, tokens] without each, and the position to look at.
+def _probability_drops(
+    loaded: LoadedModel,
+    targets: Sequence[Target],
+    columns: Sequence[Sequence[int]],
+    token: int | None,
+) -> list[NDArray[np.float64]]:
+    """Run the model once on texts without some of their tokens.
 
-    Leaving out a token up to the position moves that position back by one. If it is the position
-    itself, a decoder then predicts from the token before it.
+    columns: for each target, the tokens to replace or remove, one at a time.
+    token: the id that replaces them; None to remove them.
+    Returns p(target) - p(target without the token) for each target, [columns].
     """
-    torch = import_torch("running a model")
-    if token is not None:
-        copies = _repeat(question.inputs, len(columns))
-        copies["input_ids"] = copies["input_ids"].clone()
-        copies["input_ids"][torch.arange(len(columns)), columns] = token
-        yield columns, copies, question.position
-        return
-    n = len(question.encoded.tokens)
-    for moves in (False, True):
-        part = [i for i in columns if (i <= question.position) == moves]
-        if part:
-            keep = torch.tensor([[j for j in range(n) if j != i] for i in part])
-            copies = {
-                name: values.gather(1, keep.to(values.device))
-                for name, values in _repeat(question.inputs, len(part)).items()
-            }
-            yield part, copies, question.position - moves
+    torch = import_optional("torch", "blank-out")
+    sizes = [len(part) for part in columns]
+    rows = torch.arange(len(targets)).repeat_interleave(torch.tensor(sizes))
+    blanked = torch.tensor([column for part in columns for column in part])
+    owners = [target for target, size in zip(targets, sizes, strict=True) for _ in range(size)]
+    inputs = collate(loaded, [target.encoded for target in targets])
+    positions = [owner.position for owner in owners]
+    if token is None:
+        inputs = {name: _remove(values, rows, blanked) for name, values in inputs.items()}
+        # A decoder without the token at its position predicts from the token before.
+        positions = [p - (c <= p) for p, c in zip(positions, blanked.tolist(), strict=True)]
+    else:
+        inputs = {name: values[rows.to(values.device)] for name, values in inputs.items()}
+        inputs["input_ids"][torch.arange(len(rows)), blanked] = token
+    logits = run(loaded, inputs, [owner.encoded for owner in owners], positions)
+    chances = probabilities(loaded, logits)
+    indices = [owner.outcome.index for owner in owners]
+    after = chances[torch.arange(len(rows)), indices].cpu().double().numpy()
+    before = np.asarray([owner.outcome.probability for owner in owners])
+    return np.split(before - after, np.cumsum(sizes)[:-1])
 
 
-def _repeat(inputs: Mapping[str, Any], n: int) -> dict[str, Any]:
-    return {name: values.expand(n, -1) for name, values in inputs.items()}
+def _remove(values: Any, rows: Any, columns: Any) -> Any:
+    """Copy rows of values [texts, tokens], each without one column."""
+    torch = import_optional("torch", "blank-out")
+    kept = torch.arange(values.shape[1] - 1).expand(len(rows), -1)
+    kept = kept + (kept >= columns[:, None]).long()
+    return values[rows.to(values.device)].gather(1, kept.to(values.device))

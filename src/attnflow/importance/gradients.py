@@ -1,129 +1,263 @@
-"""Input gradients: how strongly the predicted score reacts to each token's embedding.
+"""Gradients: how strongly the score of the target reacts to the embedding of each token.
 
-Integrated gradients (Sundararajan et al. 2017), computed by captum.
+Input gradients are computed here, integrated gradients (Sundararajan et al. 2017) by captum. The
+score is the logit, not the probability, unless an option says otherwise.
 """
 
-from importlib import import_module
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias, get_args
 
-from attnflow.arrays import import_torch
+import numpy as np
+from numpy.typing import NDArray
+
 from attnflow.attribution import Attribution
-from attnflow.errors import InputError, MissingDependencyError
-from attnflow.importance.question import Question, ask, embed, embeddings_set, find_replacement
-from attnflow.models.loading import LoadedModel
+from attnflow.errors import InputError, check_choice
+from attnflow.importance.target import (
+    Target,
+    check_classifier,
+    check_positive,
+    cut_batches,
+    find_replacement,
+    open_target,
+    run,
+    to_attribution,
+)
+from attnflow.models.inputs import EncodedText, Truncate, collate
+from attnflow.models.loading import LoadedModel, evaluation_mode
+from attnflow.models.prediction import probabilities
+from attnflow.optional import import_optional
 from attnflow.selection import Position
 
-Variant: TypeAlias = Literal["sum", "l2", "times_input"]
+Variant: TypeAlias = Literal["l2", "times_input", "sum"]
+Baseline: TypeAlias = Literal["zero", "unknown", "mask", "pad"]
+Score: TypeAlias = Literal["logit", "probability"]
+Place: TypeAlias = Literal["words", "embeddings"]
+
+# Scores [..., tokens] from the gradient g and the embedding x, both [..., tokens, width].
+FORMULAS: dict[Variant, Callable[[Any, Any], Any]] = {
+    "l2": lambda g, _: g.norm(dim=-1),
+    "times_input": lambda g, x: (g * x).sum(-1).abs(),
+    "sum": lambda g, _: g.sum(-1).abs(),
+}
 
 
 def input_gradients(
-    loaded: LoadedModel,
-    text: str,
+    text: Any,
+    model: Any = None,
     *,
     variant: Variant = "l2",
+    tokenizer: Any = None,
     target: int | str | None = None,
     position: Position | None = None,
+    truncate: Truncate = "error",
+    device: Any = None,
 ) -> Attribution:
-    """Score each token by the gradient g of the target's score for the token's embedding x.
+    """Score each token by the gradient g of the target's logit with respect to its embedding x.
 
-    The score is the logit: what the model gives before probabilities are made of it.
+    text: a text or its token ids. model, tokenizer, target, position, truncate, device: as in
+    `explain`.
     variant: "l2" is the length of g; "times_input" the absolute sum of g * x; "sum" the absolute
-    sum of g, what the authors of the paper used, which is nothing but rounding for models whose
-    blocks begin with a layer normalization, such as GPT-2.
-    target, position: as in `blank_out`.
+    sum of g, as the authors of the paper used it. In models whose blocks begin with a layer
+    normalization, such as GPT-2, "sum" is zero except for rounding errors.
     Returns scores [1, 1, tokens], 0 or more.
     Raises InputError for an unknown variant or a model that predicts nothing.
+
+    >>> input_gradients("the key to the cabinets", "verb-number").scores.shape
+    (1, 1, 6)
     """
-    if variant not in ("sum", "l2", "times_input"):
-        raise InputError(
-            f"variant is {variant!r}",
-            expected="'sum', 'l2' or 'times_input'",
-            fix="Choose one of these.",
+    check_choice("variant", variant, get_args(Variant))
+    with open_target(
+        text,
+        model,
+        tokenizer=tokenizer,
+        target=target,
+        position=position,
+        truncate=truncate,
+        device=device,
+    ) as (loaded, found):
+        module = _find_module(loaded, "words")
+        gradient, embeddings = _differentiate(
+            loaded, [found.encoded], [found.position], [found.outcome.index], module
         )
-    torch = import_torch("gradients")
-    question = ask(loaded, text, target=target, position=position)
-    embeddings = embed(question).requires_grad_()
-    with torch.enable_grad(), embeddings_set(loaded.model, embeddings):
-        score = question.scores(question.inputs)[0, question.target]
-    # Not score.backward(), which would leave gradients in the model's weights.
-    [gradient] = torch.autograd.grad(score, embeddings)
-    gradient, embeddings = gradient[0].double(), embeddings.detach()[0].double()
-    if variant == "l2":
-        values = gradient.norm(dim=-1)
-    elif variant == "sum":
-        values = gradient.sum(-1).abs()
-    else:
-        values = (gradient * embeddings).sum(-1).abs()
-    return question.answer(values.tolist(), "input_gradients", {"variant": variant})
+    scores = FORMULAS[variant](gradient, embeddings)[0].tolist()
+    return to_attribution(
+        loaded, found, scores, method="input_gradients", settings={"variant": variant}
+    )
 
 
-Baseline: TypeAlias = Literal["zero", "unknown", "mask", "pad"]
-
-
-def integrated_gradients(
+def input_gradients_batch(
     loaded: LoadedModel,
-    text: str,
+    encoded: Sequence[EncodedText],
+    classes: Sequence[int],
+    *,
+    score: Score = "logit",
+    place: Place = "words",
+) -> dict[Variant, list[NDArray[np.float64]]]:
+    """Compute all variants of `input_gradients` for many texts and a classifier.
+
+    classes: the index of each text's target.
+    score: differentiate the target's logit or its probability.
+    place: with respect to the embeddings of words; or "embeddings", the output of the embedding
+    module, with positions added and normalized, as the authors' scripts did.
+    Returns scores [tokens] for each text by variant.
+    """
+    check_classifier(loaded)
+    module = _find_module(loaded, place)
+    rows: dict[Variant, dict[int, NDArray[np.float64]]] = {variant: {} for variant in FORMULAS}
+    with evaluation_mode(loaded.model):
+        for batch in cut_batches(loaded, encoded, [1] * len(encoded)):
+            texts, indices = [encoded[i] for i in batch], [int(classes[i]) for i in batch]
+            gradient, embeddings = _differentiate(
+                loaded, texts, [0] * len(texts), indices, module, score
+            )
+            for variant, formula in FORMULAS.items():
+                for i, row in zip(batch, formula(gradient, embeddings), strict=True):
+                    rows[variant][i] = row[: encoded[i].n_inputs].numpy()
+    return {variant: [row[i] for i in range(len(encoded))] for variant, row in rows.items()}
+
+
+def integrated_gradients(  # noqa: PLR0913 - one argument for each option
+    text: Any,
+    model: Any = None,
     *,
     baseline: Baseline = "zero",
     steps: int = 50,
     batch_size: int = 32,
+    tokenizer: Any = None,
     target: int | str | None = None,
     position: Position | None = None,
+    truncate: Truncate = "error",
+    device: Any = None,
 ) -> Attribution:
-    """Score each token by gradients added up on the way from a baseline to its embedding.
+    """Score each token by gradients along the path from a baseline to its embedding.
 
-    baseline: what the way starts from: embeddings of zeros, or those of a token in every place.
-    steps: points on the way. batch_size: how many of these run at once.
-    target, position: as in `blank_out`.
-    Returns scores [1, 1, tokens], signed. They add up to the target's score (logit) for the text
-    minus that for the baseline; settings["error"] is by how much they miss it, and more steps make
-    it smaller.
+    text: a text or its token ids. model, tokenizer, target, position, truncate, device: as in
+    `explain`.
+    baseline: the start of the path: zeros, or the embedding of one token at every position.
+    steps: the number of points on the path. batch_size: the number of points to run at once.
+    Returns scores [1, 1, tokens], positive or negative. They sum to the target's logit for the text
+    minus its logit for the baseline; settings["error"] is the difference, which more steps reduce.
     Raises MissingDependencyError without captum, InputError for an unknown baseline.
     """
-    captum = _import_captum()
-    if baseline not in ("zero", "unknown", "mask", "pad"):
-        raise InputError(
-            f"baseline is {baseline!r}",
-            expected="'zero', 'unknown', 'mask' or 'pad'",
-            fix="Choose one of these.",
+    captum = import_optional("captum.attr", "integrated gradients")
+    check_choice("baseline", baseline, get_args(Baseline))
+    check_positive("steps", steps)
+    check_positive("batch_size", batch_size)
+    with open_target(
+        text,
+        model,
+        tokenizer=tokenizer,
+        target=target,
+        position=position,
+        truncate=truncate,
+        device=device,
+    ) as (loaded, found):
+        values, error = captum.IntegratedGradients(_score_function(loaded, found)).attribute(
+            _embed(loaded, found),
+            baselines=_embed_baseline(loaded, found, baseline),
+            n_steps=steps,
+            internal_batch_size=batch_size if loaded.supports_batches else 1,
+            return_convergence_delta=True,
         )
-    question = ask(loaded, text, target=target, position=position)
-    embeddings = embed(question)
+    return to_attribution(
+        loaded,
+        found,
+        values[0].detach().double().sum(-1).tolist(),
+        method="integrated_gradients",
+        settings={"baseline": baseline, "steps": steps, "error": float(error[0])},
+    )
+
+
+def _differentiate(
+    loaded: LoadedModel,
+    encoded: Sequence[EncodedText],
+    positions: Sequence[int],
+    indices: Sequence[int],
+    module: Any,
+    score: Score = "logit",
+) -> tuple[Any, Any]:
+    """Differentiate the score of one outcome of each text with respect to the output of a module.
+
+    positions, indices: where each text is predicted, and the index of its class or token.
+    Returns the gradients and the outputs of the module, both [texts, tokens, width] in float64.
+    """
+    torch = import_optional("torch", "gradients")
+    with torch.enable_grad(), _leaves(module) as outputs:
+        logits = run(loaded, collate(loaded, encoded), encoded, positions)
+        scores = logits if score == "logit" else probabilities(loaded, logits)
+        chosen = scores[torch.arange(len(encoded)), list(indices)]
+        # Not backward(), which would leave gradients in the model's weights.
+        [gradient] = torch.autograd.grad(chosen.sum(), outputs[0])
+    return gradient.cpu().double(), outputs[0].detach().cpu().double()
+
+
+@contextmanager
+def _leaves(module: Any) -> Iterator[list[Any]]:
+    """Make the outputs of a module leaves of the autograd graph, and collect them in the list."""
+    outputs: list[Any] = []
+
+    def replace_output(_module: Any, _inputs: Any, output: Any) -> Any:
+        outputs.append(output.detach().requires_grad_())
+        return outputs[-1]
+
+    hook = module.register_forward_hook(replace_output)
+    try:
+        yield outputs
+    finally:
+        hook.remove()
+
+
+def _find_module(loaded: LoadedModel, place: Place) -> Any:
+    """Return the module whose output the gradient refers to."""
+    check_choice("place", place, get_args(Place))
+    if place == "words":
+        return loaded.model.get_input_embeddings()
+    module = getattr(getattr(loaded.model, "base_model", None), "embeddings", None)
+    if module is None:
+        raise InputError(
+            f"{loaded.name} has no embedding module",
+            expected="a model with base_model.embeddings for place='embeddings'",
+            fix="Use place='words'.",
+        )
+    return module
+
+
+def _score_function(loaded: LoadedModel, target: Target) -> Callable[[Any], Any]:
+    """Return the function from embeddings [points, tokens, width] to the target's logit [points].
+
+    A hook on the embedding layer works for all models, also for those without `inputs_embeds`.
+    """
+    inputs = collate(loaded, [target.encoded])
 
     def score(points: Any) -> Any:
-        """The target's score [points] for embeddings [points, tokens, width]."""
-        inputs = {name: v.expand(len(points), -1) for name, v in question.inputs.items()}
-        with embeddings_set(loaded.model, points):
-            return question.scores(inputs)[:, question.target]
+        n = len(points)
+        repeated = {name: values.expand(n, -1) for name, values in inputs.items()}
+        layer = loaded.model.get_input_embeddings()
+        hook = layer.register_forward_hook(lambda _module, _inputs, _output: points)
+        try:
+            logits = run(loaded, repeated, [target.encoded] * n, [target.position] * n)
+        finally:
+            hook.remove()
+        return logits[:, target.outcome.index]
 
-    values, error = captum.IntegratedGradients(score).attribute(
-        embeddings,
-        baselines=_baseline(question, embeddings, baseline),
-        n_steps=steps,
-        internal_batch_size=1 if loaded.takes_one_at_a_time else batch_size,
-        return_convergence_delta=True,
-    )
-    settings = {"baseline": baseline, "steps": steps, "error": float(error[0])}
-    scores = values[0].detach().double().sum(-1).tolist()
-    return question.answer(scores, "integrated_gradients", settings)
+    return score
 
 
-def _baseline(question: Question, embeddings: Any, baseline: Baseline) -> Any:
-    """Embeddings [1, tokens, width] to start from."""
-    torch = import_torch("gradients")
+def _embed(loaded: LoadedModel, target: Target) -> Any:
+    """Return the token embeddings [1, tokens, width] without an autograd graph."""
+    return _embed_ids(loaded, collate(loaded, [target.encoded])["input_ids"])
+
+
+def _embed_baseline(loaded: LoadedModel, target: Target, baseline: Baseline) -> Any:
+    """Return the embeddings [1, tokens, width] of the baseline."""
+    torch = import_optional("torch", "gradients")
+    ids = collate(loaded, [target.encoded])["input_ids"]
     if baseline == "zero":
-        return torch.zeros_like(embeddings)
-    token = find_replacement(question.loaded, baseline)
-    ids = torch.full_like(question.inputs["input_ids"], token)
-    with torch.no_grad():
-        return question.loaded.model.get_input_embeddings()(ids).detach()
+        return torch.zeros_like(_embed_ids(loaded, ids))
+    return _embed_ids(loaded, torch.full_like(ids, find_replacement(loaded, baseline)))
 
 
-def _import_captum() -> Any:
-    try:
-        return import_module("captum.attr")
-    except ImportError as error:
-        raise MissingDependencyError(
-            "captum is not installed and integrated gradients need it. "
-            "Install it: pip install 'attnflow[captum]'"
-        ) from error
+def _embed_ids(loaded: LoadedModel, ids: Any) -> Any:
+    with import_optional("torch", "gradients").no_grad():
+        return loaded.model.get_input_embeddings()(ids).detach()

@@ -1,26 +1,35 @@
-"""From text to what a model takes: tokens, tensors, and batches of them."""
+"""Model inputs: texts and token ids, turned into tokens and tensors, and into padded batches.
+
+`encode_inputs` takes anything that `explain` takes; `encode_text` and `encode_texts` take text.
+`attnflow.models.token_ids` checks token ids. Images are in `attnflow.models.vision`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 from warnings import warn
 
-from attnflow.arrays import import_torch
-from attnflow.errors import InputError
+from attnflow.errors import InputError, check_choice
 from attnflow.models.loading import LoadedModel
+from attnflow.models.token_ids import invalid_type, read_rows, to_list
+from attnflow.optional import import_optional
 from attnflow.words import Words, find_words
 
 Truncate: TypeAlias = Literal["error", "cut"]
+# Where each token is in the text; None for tokens that are not in it, such as [CLS].
+Offsets: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedText:
     """A text as the model sees it.
 
-    tokens: the tokens of the input, and for an encoder-decoder the first token of the decoder.
-    special: whether each token is one that the tokenizer added. words: the words they make up.
-    inputs: tensors [1, tokens] by the names that the model takes them under.
+    text: the text, or the decoded token ids. tokens: those of the input; for an encoder-decoder
+    also the first token of the decoder. special: whether each token is a special token.
+    words: the words that the tokens make up. inputs: tensors [1, tokens] by argument of the model.
+    offsets: the start and end of each token in the text, in characters; None for tokens outside
+    the text, and None altogether if the tokenizer does not provide them.
     """
 
     text: str
@@ -28,6 +37,7 @@ class EncodedText:
     special: tuple[bool, ...]
     words: Words
     inputs: Mapping[str, Any]
+    offsets: Offsets | None = None
 
     @property
     def n_inputs(self) -> int:
@@ -36,151 +46,193 @@ class EncodedText:
 
 
 @dataclass(frozen=True)
-class Unfit:
-    """Why a text cannot be given to the model, in a sentence and in a word."""
+class InvalidText:
+    """A text that the model cannot take. reason: the error message. why: its category."""
 
     reason: str
     why: Literal["empty", "too_long", "other"]
 
 
+def check_argument_order(inputs: Any, model: Any) -> None:
+    """Raise InputError if a model was passed as the text: `explain(model, text)`."""
+    if isinstance(inputs, LoadedModel) or callable(getattr(inputs, "forward", None)):
+        raise InputError(
+            f"the text is of type {type(inputs).__name__}, and the model of type "
+            f"{type(model).__name__}",
+            expected="the text first, then the model",
+            fix="Swap the arguments, as in explain(text, model).",
+        )
+
+
+def encode_inputs(
+    loaded: LoadedModel, inputs: Any, *, truncate: Truncate = "error"
+) -> tuple[list[EncodedText], bool]:
+    """Turn texts or token ids into tokens and tensors.
+
+    inputs: a text; several texts; an EncodedText; token ids [tokens] or [texts, tokens] as lists, arrays or
+    tensors; or a mapping with such input_ids, and optionally attention_mask and token_type_ids, as
+    tokenizers return it. Where attention_mask is 0 at the start or end of a row, the row is padded,
+    and its padding is removed. Without attention_mask, every token counts.
+    truncate: as in `encode_text`. Token ids are cut at the end, or at the start for tokenizers that
+    truncate on the left.
+    Returns the encoded texts, and whether `inputs` is a single one.
+    Raises InputError for anything else: ids that the model does not know, floats, empty inputs,
+    several batches.
+
+    >>> encoded, single = encode_inputs(loaded, {"input_ids": [[2, 5, 6], [2, 7, 0]],
+    ...                                          "attention_mask": [[1, 1, 1], [1, 1, 0]]})
+    >>> [text.n_inputs for text in encoded], single
+    ([3, 2], False)
+    """
+    check_choice("truncate", truncate, get_args(Truncate))
+    items, single, encode = _read_inputs(inputs)
+    encoded = []
+    for i, item in enumerate(items):
+        try:
+            encoded.append(encode(loaded, item, truncate=truncate))
+        except InputError as error:
+            if single:
+                raise
+            raise error.within(f"text {i}") from error
+    return encoded, single
+
+
 def encode_text(loaded: LoadedModel, text: str, *, truncate: Truncate = "error") -> EncodedText:
     """Turn a text into tokens and tensors.
 
-    truncate: what to do with a text that is longer than the model takes: "error", or "cut", which
-    leaves out its end and warns of it.
-    Raises InputError for an empty text, one that is too long, or something that is no text.
+    truncate: what to do with a text that is too long for the model: "error", or "cut", which
+    leaves out its end and warns.
+    Raises InputError if the text is empty, too long or not a string.
     """
-    if truncate not in ("error", "cut"):
-        raise InputError(
-            f"truncate is {truncate!r}",
-            expected="'error' or 'cut'",
-            fix="Choose one.",
-        )
+    check_choice("truncate", truncate, get_args(Truncate))
     if not isinstance(text, str):
-        raise InputError(
-            f"the text is a {type(text).__name__}",
-            expected="text, or a list of texts",
-            fix="Give a string; join words that are in a list.",
-        )
+        raise invalid_type(text)
     encoding = _tokenize(loaded.tokenizer, text)
     ids = encoding["input_ids"]
     if not text.strip() or not ids:
-        raise InputError(
-            "the text is empty",
-            expected="at least one word",
-            fix="Give some text.",
-        )
+        raise InputError("the text is empty", expected="at least one word", fix="Pass a text.")
     limit = loaded.max_length
     if limit is not None and len(ids) > limit:
-        _too_long(loaded, len(ids), limit, truncate)
+        _check_length(loaded, len(ids), limit, truncate)
         encoding = _tokenize(loaded.tokenizer, text, truncation=True, max_length=limit)
-    return _describe(loaded, text, encoding, _taken(loaded))
+    return _encode(loaded, text, encoding, _argument_filter(loaded))
 
 
 def encode_texts(
     loaded: LoadedModel, texts: Sequence[str], *, truncate: Truncate = "error", words: bool = True
-) -> list[EncodedText | Unfit]:
-    """Turn texts into tokens and tensors as `encode_text` does, but all at once, which is faster.
+) -> list[EncodedText | InvalidText]:
+    """Turn many texts into tokens and tensors, faster than `encode_text` for each.
 
-    truncate: as in `encode_text`, but nothing warns of a text that is cut.
-    words: whether to find the words that tokens make up; if not, there are none.
-    Returns what is wrong in the place of a text that is empty, too long or cannot be tokenized.
+    truncate: as in `encode_text`, but without a warning.
+    words: whether to group tokens into words; if not, `EncodedText.words` is empty.
+    Returns an InvalidText for each text that is empty, too long or cannot be tokenized.
     """
     if not texts:
         return []
     try:
         encodings = _tokenize_all(loaded, texts, truncate)
-    except Exception as error:  # tokenizers raise whatever their parts raise
+    except Exception as error:  # tokenizers raise many kinds of errors
         if len(texts) > 1:
             return [
                 encode_texts(loaded, [text], truncate=truncate, words=words)[0] for text in texts
             ]
-        return [Unfit(f"the text cannot be tokenized ({error}); expected plain text.", "other")]
-    limit, taken = loaded.max_length, _taken(loaded)
-    found: list[EncodedText | Unfit] = []
+        reason = f"the text cannot be tokenized ({error}); expected plain text."
+        return [InvalidText(reason, "other")]
+    limit, is_argument = loaded.max_length, _argument_filter(loaded)
+    encoded: list[EncodedText | InvalidText] = []
     for text, encoding in zip(texts, encodings, strict=True):
         ids = encoding["input_ids"]
         too_long = limit is not None and len(ids) > limit
         if too_long or not text.strip() or not ids:
-            found.append(_refused(loaded, text, "too_long" if too_long else "empty"))
+            encoded.append(_explain_invalid(loaded, text, "too_long" if too_long else "empty"))
         else:
-            found.append(_describe(loaded, text, encoding, taken, words=words))
-    return found
+            encoded.append(_encode(loaded, text, encoding, is_argument, find=words))
+    return encoded
 
 
-def _refused(
-    loaded: LoadedModel, text: str, why: Literal["empty", "too_long"]
-) -> EncodedText | Unfit:
-    """What `encode_text` says of a text that cannot be used."""
-    try:
-        return encode_text(loaded, text)
-    except InputError as error:
-        return Unfit(str(error), why)
+def collate(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> dict[str, Any]:
+    """Return one batch [texts, tokens] on the model's device, padded on the right.
+
+    Padding on the right keeps positions as they are. A tokenizer without a padding token is no
+    problem, because the attention mask hides whatever token is used.
+    """
+    torch = import_optional("torch", "running a model")
+    device = find_device(loaded.model)
+    # Some models find padding in the input ids, by the id in their configuration.
+    sources = [getattr(loaded.model, "config", None), loaded.tokenizer]
+    ids = [getattr(source, "pad_token_id", None) for source in sources]
+    padding = {"input_ids": next((i for i in ids if i is not None), 0)}
+    batch = {}
+    for name in encoded[0].inputs:
+        rows = [text.inputs[name][0] for text in encoded]
+        batch[name] = torch.nn.utils.rnn.pad_sequence(
+            rows, batch_first=True, padding_value=padding.get(name, 0)
+        ).to(device)
+    return batch
 
 
-def _tokenize_all(loaded: LoadedModel, texts: Sequence[str], truncate: Truncate) -> list[Any]:
-    """What the tokenizer returns for each text."""
+def find_device(model: Any) -> Any:
+    """Return the device of the model's first weights; the CPU if it has no weights."""
+    first = next(iter(model.parameters()), None)
+    if first is None:
+        return import_optional("torch", "running a model").device("cpu")
+    return first.device
+
+
+class _Row(dict[str, Any]):
+    """The part of a tokenizer's output that belongs to one of several texts."""
+
+    def __init__(self, encoding: Any, row: int) -> None:
+        super().__init__((name, values[row]) for name, values in encoding.items())
+        self.encoding, self.row = encoding, row
+
+    def word_ids(self) -> list[int | None]:
+        """The number of each token's word, for fast tokenizers."""
+        ids: list[int | None] = self.encoding.word_ids(self.row)
+        return ids
+
+
+def _tokenize(tokenizer: Any, text: str | list[str], **options: Any) -> Any:
+    is_fast = bool(getattr(tokenizer, "is_fast", False))
+    return tokenizer(
+        text,
+        return_special_tokens_mask=True,
+        return_offsets_mapping=is_fast,
+        verbose=False,
+        **options,
+    )
+
+
+def _tokenize_all(loaded: LoadedModel, texts: Sequence[str], truncate: Truncate) -> list[_Row]:
     options: dict[str, Any] = {}
     if truncate == "cut" and loaded.max_length is not None:
         options = {"truncation": True, "max_length": loaded.max_length}
     encoding = _tokenize(loaded.tokenizer, list(texts), **options)
-    return [_OneOf(encoding, i) for i in range(len(texts))]
+    return [_Row(encoding, i) for i in range(len(texts))]
 
 
-class _OneOf(dict[str, Any]):
-    """What a tokenizer returned for one of several texts."""
-
-    def __init__(self, encoding: Any, index: int) -> None:
-        super().__init__((name, values[index]) for name, values in encoding.items())
-        self.encoding, self.index = encoding, index
-
-    def word_ids(self) -> list[int | None]:
-        """The number of each token's word, from a tokenizer that knows it."""
-        found: list[int | None] = self.encoding.word_ids(self.index)
-        return found
-
-
-def _tokenize(tokenizer: Any, text: str | list[str], **options: Any) -> Any:
-    fast = bool(getattr(tokenizer, "is_fast", False))
-    return tokenizer(
-        text, return_special_tokens_mask=True, return_offsets_mapping=fast, verbose=False, **options
-    )
-
-
-def _too_long(loaded: LoadedModel, given: int, limit: int, truncate: Truncate) -> None:
-    length = f"the text has {given} tokens, special ones included, and {loaded.name} takes {limit}"
-    if truncate == "error":
-        raise InputError(
-            f"{length}",
-            expected="no more",
-            fix="Shorten the text, split it, or let its end be cut off with truncate='cut'.",
-        )
-    side = "first" if getattr(loaded.tokenizer, "truncation_side", "") == "left" else "last"
-    warn(f"{length}; its {side} {given - limit} were cut off.", UserWarning, stacklevel=4)
-
-
-def _describe(
+def _encode(
     loaded: LoadedModel,
     text: str,
     encoding: Any,
-    taken: Callable[[str], bool],
+    is_argument: Callable[[str], bool],
     *,
-    words: bool = True,
+    find: bool = True,
 ) -> EncodedText:
-    """taken: whether the model takes an input of this name."""
+    """Describe what the tokenizer returned for a text.
+
+    is_argument: whether the model takes an argument of a name. find: whether to find words.
+    """
     tokenizer, ids = loaded.tokenizer, encoding["input_ids"]
-    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(ids)]
-    # Special tokens that were typed as part of the text count as well; the mask does not.
-    names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
-    added = {getattr(tokenizer, name, None) for name in names}
-    special = [
-        bool(mark) or i in added
-        for mark, i in zip(encoding["special_tokens_mask"], ids, strict=True)
+    tokens = [
+        f"<{i}>" if token is None else str(token)  # models may have more ids than the tokenizer
+        for i, token in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True)
     ]
+    special = _find_special(tokenizer, ids, encoding["special_tokens_mask"])
     offsets = encoding.get("offset_mapping")
     word_ids = encoding.word_ids() if offsets is not None else None
-    torch = import_torch("running a model")
-    inputs = {name: torch.tensor([row]) for name, row in encoding.items() if taken(name)}
+    torch = import_optional("torch", "running a model")
+    inputs = {name: torch.tensor([row]) for name, row in encoding.items() if is_argument(name)}
     if loaded.task == "seq2seq":
         start = _decoder_start(loaded)
         tokens.append(str(tokenizer.convert_ids_to_tokens(start)))
@@ -188,12 +240,20 @@ def _describe(
         offsets = None if offsets is None else [*offsets, (0, 0)]
         word_ids = None if word_ids is None else [*word_ids, None]
         inputs["decoder_input_ids"] = torch.tensor([[start]])
-    found = (
-        find_words(tokens, special=special, text=text, word_ids=word_ids, offsets=offsets)
-        if words
-        else Words((), (), ())
-    )
-    return EncodedText(text, tuple(tokens), tuple(special), found, inputs)
+    words = Words((), (), ())
+    if find:
+        words = find_words(tokens, special=special, text=text, word_ids=word_ids, offsets=offsets)
+    spans = None
+    if offsets is not None:
+        spans = tuple((start, end) if start < end else None for start, end in offsets)
+    return EncodedText(text, tuple(tokens), tuple(special), words, inputs, spans)
+
+
+def _find_special(tokenizer: Any, ids: Sequence[int], mask: Sequence[int]) -> list[bool]:
+    """Whether each token is special: marked by the tokenizer, or written out in the text."""
+    names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
+    special_ids = {getattr(tokenizer, name, None) for name in names}
+    return [bool(mark) or i in special_ids for mark, i in zip(mask, ids, strict=True)]
 
 
 def _decoder_start(loaded: LoadedModel) -> int:
@@ -204,41 +264,90 @@ def _decoder_start(loaded: LoadedModel) -> int:
             return int(start)
     raise InputError(
         f"the configuration of {loaded.name} has no decoder_start_token_id",
-        expected="the token that its decoder starts with",
+        expected="the id of the decoder's first token",
         fix="Set model.config.decoder_start_token_id.",
     )
 
 
-def _taken(loaded: LoadedModel) -> Callable[[str], bool]:
-    """Whether the model takes an input of some name: others of the tokenizer are left out."""
-    taken = signature(loaded.model.forward).parameters
-    anything = any(p.kind is Parameter.VAR_KEYWORD for p in taken.values())
-    always = ("input_ids", "attention_mask") if anything else ("input_ids",)
-    return lambda name: name in always or name in taken
+def _argument_filter(loaded: LoadedModel) -> Callable[[str], bool]:
+    """Return a function that says whether the model takes an argument of a name."""
+    parameters = signature(loaded.model.forward).parameters
+    takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
+    always = ("input_ids", "attention_mask") if takes_any else ("input_ids",)
+    return lambda name: name in always or name in parameters
 
 
-def collate(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> dict[str, Any]:
-    """One batch [texts, tokens] of several texts, padded on the right, on the model's device.
-
-    Padding on the right leaves positions as they are, so that no model needs to be told of it but
-    through its mask. A tokenizer without a padding token does no harm: what is masked is not seen.
-    """
-    torch = import_torch("running a model")
-    device = device_of_model(loaded.model)
-    # Some models look for padding in the input ids, by what their configuration says.
-    named = [getattr(loaded.model, "config", None), loaded.tokenizer]
-    ids = [getattr(source, "pad_token_id", None) for source in named]
-    padding = {"input_ids": next((i for i in ids if i is not None), 0)}
-    batch = {}
-    for name in encoded[0].inputs:
-        rows = [one.inputs[name][0] for one in encoded]
-        batch[name] = torch.nn.utils.rnn.pad_sequence(
-            rows, batch_first=True, padding_value=padding.get(name, 0)
-        ).to(device)
-    return batch
+def _check_length(loaded: LoadedModel, n: int, limit: int, truncate: Truncate) -> None:
+    """Raise InputError for n tokens, or warn that some will be cut."""
+    given = f"the text has {n} tokens, special tokens included, and {loaded.name} takes {limit}"
+    if truncate == "error":
+        raise InputError(
+            given,
+            expected=f"at most {limit}",
+            fix="Shorten the text, split it, or cut it off with truncate='cut'.",
+        )
+    side = "first" if _cuts_left(loaded) else "last"
+    warn(f"{given}; the {side} {n - limit} were cut off.", UserWarning, stacklevel=5)
 
 
-def device_of_model(model: Any) -> Any:
-    """The device of the model's first weights; the processor if it has none."""
-    first = next(iter(model.parameters()), None)
-    return import_torch("running a model").device("cpu") if first is None else first.device
+def _cuts_left(loaded: LoadedModel) -> bool:
+    return getattr(loaded.tokenizer, "truncation_side", "") == "left"
+
+
+def _explain_invalid(
+    loaded: LoadedModel, text: str, why: Literal["empty", "too_long"]
+) -> EncodedText | InvalidText:
+    """Return the error that `encode_text` raises for a text."""
+    try:
+        return encode_text(loaded, text)
+    except InputError as error:
+        return InvalidText(str(error), why)
+
+
+def _read_inputs(inputs: Any) -> tuple[list[Any], bool, Callable[..., EncodedText]]:
+    """Return texts or rows of token ids, whether there is only one, and the function for each."""
+    if isinstance(inputs, EncodedText):
+        return [inputs], True, lambda _loaded, encoded, **_options: encoded
+    if isinstance(inputs, str):
+        return [inputs], True, encode_text
+    if isinstance(inputs, Mapping):
+        return *read_rows(inputs), _encode_ids
+    values = to_list(inputs)
+    if not values:
+        raise InputError("no text was given", expected="at least one", fix="Pass a text.")
+    if all(isinstance(text, str) for text in values):
+        return values, False, encode_text
+    return *read_rows({"input_ids": values}), _encode_ids
+
+
+def _encode_ids(
+    loaded: LoadedModel, row: Mapping[str, list[int]], *, truncate: Truncate
+) -> EncodedText:
+    """Describe the token ids of one text as `encode_text` does."""
+    n_ids = _vocabulary_size(loaded)
+    unknown = [i for i in row["input_ids"] if not 0 <= i < n_ids]
+    if unknown:
+        raise InputError(
+            f"input_ids contains {unknown[0]}",
+            expected=f"0 to {n_ids - 1}, the vocabulary of {loaded.name}",
+            fix="Use the tokenizer of the model.",
+        )
+    limit, n = loaded.max_length, len(row["input_ids"])
+    if limit is not None and n > limit:
+        _check_length(loaded, n, limit, truncate)
+        columns = slice(n - limit, n) if _cuts_left(loaded) else slice(limit)
+        row = {name: values[columns] for name, values in row.items()}
+    ids, tokenizer = row["input_ids"], loaded.tokenizer
+    # In a text, [UNK] and [MASK] are not special either.
+    words = {tokenizer.unk_token_id, tokenizer.mask_token_id}
+    marks = [i in tokenizer.all_special_ids and i not in words for i in ids]
+    encoding = {**row, "attention_mask": [1] * len(ids), "special_tokens_mask": marks}
+    text = tokenizer.decode(ids, skip_special_tokens=True) or tokenizer.decode(ids)
+    return _encode(loaded, str(text), encoding, _argument_filter(loaded))
+
+
+def _vocabulary_size(loaded: LoadedModel) -> int:
+    """The number of token embeddings; the size of the tokenizer if that is unknown."""
+    embeddings = getattr(loaded.model, "get_input_embeddings", lambda: None)()
+    weight = getattr(embeddings, "weight", None)
+    return len(loaded.tokenizer) if weight is None else int(weight.shape[0])

@@ -1,57 +1,24 @@
-"""What a model predicts: which position it predicts at, which class or token, how probable."""
+"""Predictions of a model: the position, the classes or tokens, and their probabilities.
 
-from dataclasses import dataclass
+The results, `Prediction` and `Outcome`, are defined in `attnflow.explanation`.
+"""
+
+from collections.abc import Sequence
 from difflib import get_close_matches
+from numbers import Integral
 from typing import Any
 
-from attnflow.arrays import import_torch
 from attnflow.errors import InputError, SelectionError
+from attnflow.explanation import Outcome, Prediction
 from attnflow.models.inputs import EncodedText
 from attnflow.models.loading import LoadedModel
+from attnflow.optional import import_optional
 from attnflow.selection import Position, resolve_position
 from attnflow.words import plain_token
 
-SHOWN = 5  # outcomes in `Prediction.top`
+SHOWN = 5  # the number of outcomes in `Prediction.top`
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """A class or a token, its number, and how probable the model finds it."""
-
-    label: str
-    index: int
-    probability: float
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What the model predicts, and which outcome is explained.
-
-    kind: "class", "masked word" or "next token".
-    top: the five most probable outcomes, best first.
-    target: the outcome that was asked for; the best if none was.
-    """
-
-    kind: str
-    top: tuple[Outcome, ...]
-    target: Outcome
-
-    @property
-    def label(self) -> str:
-        """The best outcome: a class, a word or a token."""
-        return self.top[0].label
-
-    @property
-    def index(self) -> int:
-        """The number of the best outcome, among classes or in the vocabulary."""
-        return self.top[0].index
-
-    @property
-    def probability(self) -> float:
-        """How probable the model finds the best outcome."""
-        return self.top[0].probability
-
-
+# `Prediction.kind` for each task.
 KINDS = {
     "classifier": "class",
     "masked_lm": "masked word",
@@ -61,18 +28,19 @@ KINDS = {
 
 
 def resolve_explained(loaded: LoadedModel, encoded: EncodedText, position: Position | None) -> int:
-    """The index of the position to explain.
+    """Return the index of the position to explain.
 
-    If none is given: the mask for masked language models, the last token for decoders, and [CLS],
-    or else the first special token, for the others.
-    Raises SelectionError for a position that does not exist, InputError if there is not one mask.
+    position: an index or the text of a token. Default: the mask for masked language models, the
+    last token for decoders; for other models [CLS], or else the first special token.
+    Raises SelectionError if there is no such position, InputError if a masked language model has
+    no mask or several.
     """
     if position is None:
         return _default_position(loaded, encoded)
     tokens = encoded.tokens
     if isinstance(position, str) and position not in tokens:
-        plain = [plain_token(token) for token in tokens]
-        tokens = tuple(plain) if position in plain else tokens
+        plain = tuple(plain_token(token) for token in tokens)
+        tokens = plain if position in plain else tokens
     return resolve_position(tokens, len(tokens), position)
 
 
@@ -80,12 +48,12 @@ def _default_position(loaded: LoadedModel, encoded: EncodedText) -> int:
     tokens = encoded.tokens
     if loaded.task == "masked_lm":
         return _find_mask(loaded, encoded)
-    first = getattr(loaded.tokenizer, "cls_token", None)
     if loaded.task in ("causal_lm", "seq2seq"):
         return len(tokens) - 1
-    if first in tokens:
-        return tokens.index(first)
-    if loaded.sees_only_earlier:
+    cls = getattr(loaded.tokenizer, "cls_token", None)
+    if cls in tokens:
+        return tokens.index(cls)
+    if loaded.is_causal:
         return len(tokens) - 1
     return encoded.special.index(True) if any(encoded.special) else 0
 
@@ -98,107 +66,127 @@ def _find_mask(loaded: LoadedModel, encoded: EncodedText) -> int:
     given = f"{len(masks)} masks, at positions {', '.join(map(str, masks))}" if masks else "no mask"
     raise InputError(
         f"the text has {given}",
-        expected="one for a masked language model to fill",
-        fix=f"Write {mask or 'the mask token'} once in the text, or name a position with "
+        expected="one mask, which the model fills",
+        fix=f"Write {mask or 'the mask token'} once in the text, or choose a position with "
         "position=...",
     )
 
 
 def logits_of(loaded: LoadedModel, logits: Any, encoded: EncodedText, position: int) -> Any:
-    """The scores [..., classes] that a prediction is made from.
+    """Return the logits [..., classes] of the prediction at a position.
 
-    logits: [..., classes] of a classifier, [..., tokens, vocabulary] of a language model. For an
-    encoder-decoder, the position counts the tokens of the encoder first.
-    Raises InputError for a position at which nothing is predicted.
+    logits: [..., classes] of a classifier, which has no positions, or [..., tokens, vocabulary] of
+    a language model. Positions of an encoder-decoder count the encoder's tokens first; for those,
+    the logits are the ones of the decoder's first position.
     """
     if loaded.task == "classifier":
         return logits
     if loaded.task == "seq2seq":
-        # Positions of the encoder are looked from too, but it is the decoder that predicts.
         position = max(position - encoded.n_inputs, 0)
     return logits[..., position, :]
 
 
-def probabilities(loaded: LoadedModel, scores: Any) -> Any:
-    """Probabilities [..., classes] from scores, in float32 or better.
+def logits_of_batch(
+    loaded: LoadedModel, logits: Any, encoded: Sequence[EncodedText], positions: Sequence[int]
+) -> Any:
+    """Return the logits [texts, classes] of one prediction for each text.
 
-    Classes exclude each other, except for a classifier that says otherwise or has only one class:
-    there each has a probability of its own.
+    logits: [texts, classes] or [texts, tokens, vocabulary], as in `logits_of`.
     """
-    torch = import_torch("running a model")
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if loaded.task == "classifier":
+        return logits
+    rows = zip(logits, encoded, positions, strict=True)
+    return import_optional("torch", "running a model").stack(
+        [logits_of(loaded, row, text, position) for row, text, position in rows]
+    )
+
+
+def probabilities(loaded: LoadedModel, logits: Any) -> Any:
+    """Return probabilities [..., classes], in float32 or better.
+
+    They sum to 1, except for classifiers with one class or with independent classes
+    (`problem_type` "multi_label_classification").
+    """
+    torch = import_optional("torch", "running a model")
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     problem = getattr(getattr(loaded.model, "config", None), "problem_type", None)
-    alone = scores.shape[-1] == 1 or problem == "multi_label_classification"
-    if loaded.task == "classifier" and alone:
-        return scores.sigmoid()
-    return scores.softmax(-1)
+    independent = logits.shape[-1] == 1 or problem == "multi_label_classification"
+    if loaded.task == "classifier" and independent:
+        return logits.sigmoid()
+    return logits.softmax(-1)
 
 
-def predict(loaded: LoadedModel, scores: Any, target: int | str | None = None) -> Prediction:
-    """What scores [classes] mean: the best outcomes, and the one that is to be explained."""
-    chances = probabilities(loaded, scores.detach())
+def predict(loaded: LoadedModel, logits: Any, target: int | str | None = None) -> Prediction:
+    """Return the prediction for logits [classes].
+
+    target: the class or token to explain, by index or name. Default: the most probable one.
+    Raises SelectionError if there is no such class or token.
+    """
+    chances = probabilities(loaded, logits.detach())
     best = chances.topk(min(SHOWN, chances.shape[-1])).indices.tolist()
-    wanted = best[0] if target is None else resolve_target(loaded, target, chances.shape[-1])
+    explained = best[0] if target is None else resolve_target(loaded, target, chances.shape[-1])
 
     def outcome(index: int) -> Outcome:
         return Outcome(label_of(loaded, index), index, float(chances[index]))
 
-    return Prediction(KINDS[loaded.task], tuple(map(outcome, best)), outcome(wanted))
+    return Prediction(KINDS[loaded.task], tuple(map(outcome, best)), outcome(explained))
 
 
 def label_of(loaded: LoadedModel, index: int) -> str:
-    """The name of a class, or the text of a token of the vocabulary."""
+    """Return the name of a class, or the text of a token in the vocabulary."""
     if loaded.task == "classifier":
         names = getattr(getattr(loaded.model, "config", None), "id2label", None) or {}
         return str(names.get(index, index))
-    written = loaded.tokenizer.decode([index]).strip()
-    if written and "\N{REPLACEMENT CHARACTER}" not in written:
-        return str(written)
+    text = loaded.tokenizer.decode([index]).strip()
+    if text and "\N{REPLACEMENT CHARACTER}" not in text:
+        return str(text)
     return str(loaded.tokenizer.convert_ids_to_tokens(index))
 
 
 def resolve_target(loaded: LoadedModel, target: int | str, n: int) -> int:
-    """The number of a class or token that is given by number, name or text.
+    """Return the index of one of n classes or tokens, given by its index, name or text.
 
     Raises SelectionError if there is none, or if the text is more than one token.
     """
-    if isinstance(target, int):
-        if not 0 <= target < n:
-            raise SelectionError(
-                f"there is no target {target}",
-                expected=f"0 to {n - 1}",
-                fix="Give its number or its name.",
-            )
-        return target
-    return (_find_class if loaded.task == "classifier" else _find_token)(loaded, target, n)
+    if not isinstance(target, Integral):
+        find = _find_class if loaded.task == "classifier" else _find_token
+        return find(loaded, str(target), n)
+    if not 0 <= int(target) < n:
+        raise SelectionError(
+            f"there is no target {target}", expected=f"0 to {n - 1}", fix="Use its index or name."
+        )
+    return int(target)
 
 
 def _find_class(loaded: LoadedModel, target: str, n: int) -> int:
     names = [label_of(loaded, i) for i in range(n)]
     for fold in (str, str.casefold):
-        if fold(target) in [fold(name) for name in names]:
-            return [fold(name) for name in names].index(fold(target))
+        folded = [fold(name) for name in names]
+        if fold(target) in folded:
+            return folded.index(fold(target))
     close = get_close_matches(target, names, cutoff=0.5) or names[:8]
     raise SelectionError(
         f"there is no class {target!r}",
-        expected=f"one such as {', '.join(map(repr, close))}",
-        fix="Give its name or its number.",
+        expected=f"a class such as {', '.join(map(repr, close))}",
+        fix="Use its name or index.",
     )
 
 
 def _find_token(loaded: LoadedModel, target: str, n: int) -> int:
-    """The number of the token for a word after a space, as it is in the middle of a text."""
+    """Return the id of a word, preferably with a space before it, as in the middle of a text."""
     tokenizer = loaded.tokenizer
-    # Some tokenizers put the space before a text themselves, and make two of one that is there.
-    tried = [tokenizer(t, add_special_tokens=False)["input_ids"] for t in (f" {target}", target)]
-    for ids in tried:
+    # Some tokenizers add the space themselves, and return two tokens if there is one already.
+    candidates = [
+        tokenizer(text, add_special_tokens=False)["input_ids"] for text in (f" {target}", target)
+    ]
+    for ids in candidates:
         if len(ids) == 1 and ids[0] != getattr(tokenizer, "unk_token_id", None):
             return int(ids[0])
     if target in tokenizer.get_vocab():
         return int(tokenizer.convert_tokens_to_ids(target))
-    pieces = ", ".join(map(repr, tokenizer.convert_ids_to_tokens(min(tried, key=len))))
+    pieces = ", ".join(map(repr, tokenizer.convert_ids_to_tokens(min(candidates, key=len))))
     raise SelectionError(
-        f"the target {target!r} is {pieces} to the tokenizer",
-        expected=f"one token of the {n} that the model knows",
-        fix="Give one token, or its number.",
+        f"the tokenizer turns the target {target!r} into {pieces}",
+        expected=f"one of the {n} tokens of the vocabulary",
+        fix="Use one token or its index.",
     )

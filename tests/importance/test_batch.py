@@ -6,9 +6,10 @@ import torch
 
 from attnflow import load_model
 from attnflow.errors import InputError
-from attnflow.importance import batch as module
-from attnflow.importance import blank_out, input_gradients
-from attnflow.importance.batch import blank_out_texts, gradients_of_texts, predict_classes
+from attnflow.importance import target as module
+from attnflow.importance.blank_out import blank_out, blank_out_batch
+from attnflow.importance.gradients import input_gradients, input_gradients_batch
+from attnflow.importance.target import predict_classes
 from attnflow.models.inputs import collate, encode_text
 from tests.models.checkpoints import make_loaded
 from tests.refusal import refusal
@@ -31,31 +32,31 @@ def encoded(loaded):
     return [encode_text(loaded, text) for text in TEXTS]
 
 
-@pytest.mark.parametrize("longer", [1.25, 100.0])  # several batches, or one with padding
-def test_blank_out_is_that_of_single_texts(loaded, encoded, longer, monkeypatch):
-    monkeypatch.setattr(module, "LONGER", longer)
+@pytest.mark.parametrize("ratio", [1.25, 100.0])  # several batches, or one with padding
+def test_blank_out_is_that_of_single_texts(loaded, encoded, ratio, monkeypatch):
+    monkeypatch.setattr(module, "MAX_LENGTH_RATIO", ratio)
     targets = [1, 0, 0, 1]
-    rows = blank_out_texts(loaded, encoded, targets)
+    rows = blank_out_batch(loaded, encoded, targets)
     for row, text, target in zip(rows, TEXTS, targets, strict=True):
-        single = blank_out(loaded, text, target=target).to_numpy()[0, 0]
+        single = blank_out(text, loaded, target=target).to_numpy()[0, 0]
         assert row == pytest.approx(single, abs=1e-6)
         assert np.abs(single).max() > 0.01  # there is something to compare
 
 
-@pytest.mark.parametrize("longer", [1.25, 100.0])
+@pytest.mark.parametrize("ratio", [1.25, 100.0])
 @pytest.mark.parametrize("variant", ["l2", "times_input"])
-def test_gradients_are_those_of_single_texts(loaded, encoded, variant, longer, monkeypatch):
-    monkeypatch.setattr(module, "LONGER", longer)
+def test_gradients_are_those_of_single_texts(loaded, encoded, variant, ratio, monkeypatch):
+    monkeypatch.setattr(module, "MAX_LENGTH_RATIO", ratio)
     targets = [1, 0, 0, 1]
-    rows = gradients_of_texts(loaded, encoded, targets)[variant]
+    rows = input_gradients_batch(loaded, encoded, targets)[variant]
     for row, text, target in zip(rows, TEXTS, targets, strict=True):
-        single = input_gradients(loaded, text, variant=variant, target=target).to_numpy()[0, 0]
+        single = input_gradients(text, loaded, variant=variant, target=target).to_numpy()[0, 0]
         assert row == pytest.approx(single, rel=1e-3, abs=1e-5)
 
 
 def test_the_gradient_of_the_probability_is_the_same_for_both_classes(loaded, encoded):
     one, other = (
-        gradients_of_texts(loaded, encoded, [target] * len(TEXTS), score="probability")["l2"]
+        input_gradients_batch(loaded, encoded, [target] * len(TEXTS), score="probability")["l2"]
         for target in (0, 1)
     )
     for first, second in zip(one, other, strict=True):
@@ -64,14 +65,14 @@ def test_the_gradient_of_the_probability_is_the_same_for_both_classes(loaded, en
 
 def test_batches_are_small_and_every_text_has_its_own_place(loaded, encoded, monkeypatch):
     expected = predict_classes(loaded, encoded)
-    monkeypatch.setattr(module, "ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(module, "MAX_ROWS", 1)
     assert predict_classes(loaded, encoded) == pytest.approx(expected, abs=1e-6)
     assert expected.argmax(-1).tolist() == [1, 0, 0, 1]
 
 
 def test_the_authors_gradient_is_rounding_where_blocks_normalize_first(loaded, encoded):
     """The sum over the embedding is 0: LayerNorm ignores what is the same in all components."""
-    made = gradients_of_texts(loaded, encoded, [1, 0, 0, 1])
+    made = input_gradients_batch(loaded, encoded, [1, 0, 0, 1])
     for total, length in zip(made["sum"], made["l2"], strict=True):
         assert length.max() > 1e-3
         # A vector of this length in a random direction would have a sum of about its length.
@@ -96,20 +97,20 @@ def test_the_place_after_the_embedding_module_has_a_sum():
     """BERT normalizes its embeddings: before that the sum is 0, after it not."""
     bert = make_loaded()
     encoded = [encode_text(bert, text) for text in ("the key", "the key to the cabinets")]
-    before = gradients_of_texts(bert, encoded, [0, 1])
-    after = gradients_of_texts(bert, encoded, [0, 1], place="embeddings")
+    before = input_gradients_batch(bert, encoded, [0, 1])
+    after = input_gradients_batch(bert, encoded, [0, 1], place="embeddings")
     for i in range(2):
         assert before["sum"][i].max() < 1e-4 * before["l2"][i].max()
         assert after["sum"][i].max() > 1e-2 * after["l2"][i].max()
         assert len(after["sum"][i]) == encoded[i].n_inputs
 
 
-def test_a_model_without_such_a_module_is_told(loaded, encoded):
-    with refusal(InputError, "has no module that makes its embeddings", "place='words'"):
-        gradients_of_texts(loaded, encoded, [0] * 4, place="embeddings")
+def test_a_model_without_an_embedding_module_is_rejected(loaded, encoded):
+    with refusal(InputError, "verb-number", "place='words'"):
+        input_gradients_batch(loaded, encoded, [0] * 4, place="embeddings")
 
 
 def test_only_classifiers_take_many_texts():
     model = make_loaded("BertForMaskedLM")
-    with refusal(InputError, "is no classifier", "text by text"):
+    with refusal(InputError, "BertForMaskedLM", "blank_out or input_gradients"):
         predict_classes(model, [])

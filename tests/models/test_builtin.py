@@ -1,4 +1,4 @@
-"""The models that come with attnflow, and others like them in folders."""
+"""The built-in verb-number models, and folders with models like them."""
 
 import json
 
@@ -8,14 +8,14 @@ import torch
 
 from attnflow.errors import FileError
 from attnflow.explainer import explain
-from attnflow.models.builtin.folders import BUNDLED, find_folder
+from attnflow.models.builtin.folders import VERB_NUMBER_MODELS, find_verb_number
 from attnflow.models.builtin.verb_number import (
     VerbNumberConfig,
     VerbNumberModel,
+    dequantize,
     load_verb_number,
-    restore,
+    quantize,
     save_verb_number,
-    shrink,
     to_ids,
 )
 from attnflow.models.loading import load_model
@@ -27,7 +27,7 @@ from tests.models.checkpoints import eager_graph
 from tests.refusal import refusal
 
 
-@pytest.fixture(scope="module", params=BUNDLED)
+@pytest.fixture(scope="module", params=VERB_NUMBER_MODELS)
 def loaded(request):
     return load_model(request.param)
 
@@ -48,14 +48,14 @@ def split():
         ("some NNS in the NN", "plural"),
     ],
 )
-def test_examples_of_the_papers_kind(loaded, text, number):
+def test_predictions_for_sentences_like_those_of_the_paper(loaded, text, number):
     prediction = explain(text, loaded).prediction
     assert prediction is not None
     assert (prediction.kind, prediction.label) == ("class", number)
     assert prediction.probability > 0.9
 
 
-def test_no_model_is_the_bundled_one():
+def test_the_default_model():
     explanation = explain("the key to the cabinets")
     assert explanation.tokens == ("[CLS]", "the", "key", "to", "the", "[UNK]")
     assert explanation.position == 0
@@ -66,7 +66,7 @@ def test_no_model_is_the_bundled_one():
     assert explanation.rollout().scores.shape == (6, 1, 6)
 
 
-def test_the_twin_is_explained_at_its_last_token():
+def test_the_causal_twin_is_explained_at_its_last_token():
     explanation = explain("the key to the doors", "verb-number-causal")
     assert explanation.position == 5
     assert explanation.rollout(positions=range(6)).scores[-1, 0, 1:].max() == 0
@@ -80,8 +80,8 @@ def test_loading_draws_no_random_numbers():
     assert torch.equal(torch.rand(2), expected)
 
 
-def test_the_bundle_is_small(loaded):
-    folder = find_folder(loaded.name)
+def test_the_files_are_small(loaded):
+    folder = find_verb_number(loaded.name)
     assert folder is not None
     assert sum(file.stat().st_size for file in folder.iterdir()) < 3e6
     assert (folder / "README.md").is_file()
@@ -107,7 +107,7 @@ def save(folder):
     return model
 
 
-def test_a_folder_is_written_and_loaded(tmp_path):
+def test_a_saved_folder_can_be_loaded(tmp_path):
     model = save(tmp_path / "mine")
     loaded = load_model(tmp_path / "mine")
     ids = loaded.tokenizer("NN IN NNS", return_tensors="pt")["input_ids"]
@@ -116,33 +116,33 @@ def test_a_folder_is_written_and_loaded(tmp_path):
     assert explain("NN IN NNS", tmp_path / "mine").prediction is not None
 
 
-def test_weights_change_little_when_stored():
+def test_quantized_weights_are_close():
     weights = {"a": torch.tensor([[1.0, -0.5, 0.2], [0.0, 0.0, 0.0]]), "b": torch.tensor([0.1])}
-    small = shrink(weights)
+    small = quantize(weights)
     assert small["a"].dtype == torch.int8
     assert small["a"][0].tolist() == [127, -64, 25]  # -63.5 and 25.4 rounded
-    restored = restore(small)
+    restored = dequantize(small)
     assert set(restored) == {"a", "b"}
     assert (restored["a"] - weights["a"]).abs().max() <= 1 / 254 + 1e-6
     torch.testing.assert_close(restored["b"], weights["b"], atol=1e-4, rtol=0)
 
 
-def test_broken_folders(tmp_path):
+def test_broken_folders_are_rejected(tmp_path):
     save(tmp_path)
     (tmp_path / "weights.safetensors").write_bytes(b"nothing")
-    with refusal(FileError, "no verb-number model can be read from", "Train it again"):
+    with refusal(FileError, "weights.safetensors", str(tmp_path)):
         load_verb_number(tmp_path)
     (tmp_path / "weights.safetensors").unlink()
-    with refusal(FileError, "expected config.json and weights.safetensors"):
+    with refusal(FileError, "config.json and weights.safetensors"):
         load_model(tmp_path)
 
 
-def test_other_folders_are_not_ours(tmp_path, monkeypatch):
-    assert find_folder(str(tmp_path)) is None
+def test_other_folders_are_not_verb_number_models(tmp_path, monkeypatch):
+    assert find_verb_number(str(tmp_path)) is None
     (tmp_path / "config.json").write_text("{")
-    assert find_folder(str(tmp_path)) is None
+    assert find_verb_number(str(tmp_path)) is None
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    assert find_folder(str(tmp_path)) is None
+    assert find_verb_number(str(tmp_path)) is None
     (tmp_path / "verb-number").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert find_folder("verb-number") is None  # the user's own folder goes first
+    assert find_verb_number("verb-number") is None  # an existing folder has priority

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from attnflow import InputError, SelectionError, raw_attention, rollout
+from attnflow import (
+    AttentionGraph,
+    Attentions,
+    Explanation,
+    InputError,
+    SelectionError,
+    raw_attention,
+    rollout,
+)
 from attnflow.errors import FileError
 from attnflow.explainer import explain
 from attnflow.models.inputs import encode_text
@@ -18,6 +26,7 @@ from tests.models.checkpoints import (
     VOCABULARY,
     eager_graph,
     make_loaded,
+    make_model,
     make_tokenizer,
     save,
 )
@@ -149,7 +158,7 @@ def test_several_texts_are_explained_as_each_alone(kind):
         assert alone.prediction is not None
         assert one.prediction.index == alone.prediction.index
         assert one.prediction.probability == pytest.approx(alone.prediction.probability, abs=1e-6)
-    with refusal(InputError):
+    with refusal(InputError, "text"):
         explain([], loaded)
 
 
@@ -203,8 +212,8 @@ def test_gradients_are_those_of_the_target(classifier):
     np.testing.assert_array_equal(best.rollout().scores, same.rollout().scores)
     with refusal(InputError, "BertModel"):
         explain(TEXT, make_loaded("BertModel"), edges="gradient")
-    with refusal(InputError, "'norm'", "'attention'", "'effective'", "'gradient'"):
-        explain(TEXT, classifier, edges="norm")  # type: ignore[call-overload]
+    with refusal(SelectionError, "'norm'", "attention", "effective", "gradient"):
+        explain(TEXT, classifier, edges="norm")
 
 
 def test_an_encoder_decoder_is_explained_from_the_start_of_its_decoder():
@@ -235,24 +244,96 @@ def test_an_encoder_decoder_is_explained_from_the_start_of_its_decoder():
 
 @pytest.mark.parametrize("text", ["", " \n\t"])
 def test_an_empty_text_is_refused(text, classifier):
-    with refusal(InputError):
+    with refusal(InputError, "empty"):
         explain(text, classifier)
 
 
-def test_something_that_is_no_text_is_refused(classifier):
-    with refusal(InputError):
-        explain([3], classifier)  # type: ignore[list-item]
+@pytest.mark.parametrize("value", [3, 0.5, None, [TEXT, 3], [0.5]])
+def test_an_input_of_another_type_is_refused(classifier, value):
+    with refusal(InputError, "input_ids"):
+        explain(value, classifier)
+
+
+def test_token_ids_are_explained_as_they_are(classifier):
+    encoding = classifier.tokenizer(TEXT, return_tensors="pt")
+    expected = explain(TEXT, classifier)
+    ids = encoding["input_ids"]
+    [batch], [mapping], [tensor] = (explain(x, classifier) for x in (encoding, dict(encoding), ids))
+    single, listed = (explain(x, classifier) for x in (ids[0], ids[0].tolist()))
+    for explanation in (batch, mapping, tensor, single, listed):
+        assert explanation.tokens == expected.tokens
+        np.testing.assert_array_equal(explanation.rollout().scores, expected.rollout().scores)
+
+
+def test_mode_and_device_of_the_model_do_not_change():
+    model = make_model().train()
+    model.bert.pooler.eval()  # one part is frozen
+    modes = [module.training for module in model.modules()]
+    explanation = explain(TEXT, model, tokenizer=make_tokenizer(), device="cpu")
+    assert [module.training for module in model.modules()] == modes
+    again = explain(TEXT, model.eval(), tokenizer=make_tokenizer())
+    np.testing.assert_array_equal(explanation.rollout().scores, again.rollout().scores)
+
+
+def test_an_explanation_is_saved_and_loaded(classifier, tmp_path):
+    explanation = explain(TEXT, classifier)
+    explanation.save(tmp_path / "text.safetensors")
+    loaded = Explanation.load(tmp_path / "text.safetensors")
+    for name in (
+        "text",
+        "tokens",
+        "special",
+        "words",
+        "position",
+        "prediction",
+        "model",
+        "offsets",
+    ):
+        assert getattr(loaded, name) == getattr(explanation, name)
+    assert loaded.graph.settings == explanation.graph.settings
+    np.testing.assert_array_equal(loaded.flow().scores, explanation.flow().scores)
+    assert loaded.heads is not None
+    np.testing.assert_array_equal(loaded.heads.layers[0], explanation.heads.layers[0])
+    (tmp_path / "text.safetensors").write_bytes(b"")
+    with refusal(FileError, "text.safetensors"):
+        Explanation.load(tmp_path / "text.safetensors")
+
+
+def test_an_explanation_of_a_graph_can_be_saved(tmp_path):
+    graph = AttentionGraph.encoder_decoder(
+        encoder=[[[[0.5, 0.5], [0.25, 0.75]]]], decoder=[[[[1.0]]]], cross=[[[[0.5, 0.5]]]]
+    )
+    explanation = Explanation.from_graph(graph, position=-1)
+    explanation.save(tmp_path / "graph.safetensors")
+    loaded = Explanation.load(tmp_path / "graph.safetensors")
+    np.testing.assert_array_equal(loaded.flow().scores, explanation.flow().scores)
+    uniform = loaded.rollout(normalize="receptive_field")
+    np.testing.assert_array_equal(
+        uniform.scores, explanation.rollout(normalize="receptive_field").scores
+    )
+    with refusal(InputError, "Attentions", "AttentionGraph"):
+        Explanation.from_graph(Attentions([[[1.0]]]))  # type: ignore[arg-type]
+
+
+def test_a_data_frame_has_character_offsets(classifier):
+    frame = explain(TEXT, classifier).rollout(layers=-1).to_pandas()
+    assert list(frame.columns) == ["layer", "position", "index", "token", "start", "end", "score"]
+    texts = [TEXT[start:end] for start, end in zip(frame.start[1:-1], frame.end[1:-1], strict=True)]
+    assert texts == list(frame.token[1:-1])
+    assert frame.start.isna().tolist() == [True, *[False] * 4, True]  # [CLS] and [SEP]
 
 
 def test_a_text_that_is_too_long_is_refused_or_cut(classifier):
     text = " ".join(["key"] * 18)
     with refusal(
         InputError,
-        f"the text has 20 tokens, special ones included, and {classifier.name} takes {LIMIT}",
+        "20 tokens",
+        classifier.name,
+        f"at most {LIMIT}",
         "truncate='cut'",
     ):
         explain(text, classifier)
-    with pytest.warns(UserWarning, match="takes 16; its last 4 were cut off"):
+    with pytest.warns(UserWarning, match="16.*4"):
         explanation = explain(text, classifier, truncate="cut")
     assert explanation.tokens == ("[CLS]", *["key"] * 14, "[SEP]")
     assert len(explain(" ".join(["key"] * 14), classifier).tokens) == LIMIT

@@ -1,15 +1,15 @@
-"""Statements in docs/paper.md that are checked against the results."""
+"""Checks of the statements in docs/paper.md against the results."""
 
-from attnflow.paper.experiments.result import Result
+from attnflow.paper.experiments.experiment import Result
 
-Results = dict[str, Result]
+Results = dict[str, Result]  # by the name of the experiment
 
 
 class StaleCommentError(Exception):
-    """The numbers no longer show what a comment says."""
+    """The numbers no longer support a statement."""
 
 
-def expect(holds: bool, what: str) -> None:
-    """Stop unless the numbers still show what the text says."""
+def expect(holds: bool, statement: str) -> None:
+    """Raise StaleCommentError unless the numbers support a statement."""
     if not holds:
-        raise StaleCommentError(f"the numbers no longer show that {what}: revise this comment")
+        raise StaleCommentError(f"the numbers no longer show this, revise the text: {statement}")

@@ -1,4 +1,4 @@
-"""The command `reproduce`: the paper's tables and figures, and what goes beyond them."""
+"""The command `reproduce`: runs the paper's experiments, saves and prints their results."""
 
 import sys
 from collections.abc import Sequence
@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attnflow.cli.options import clear_errors, echo, progress_bar
+from attnflow.paper.experiments.experiment import EXPERIMENTS, Options, find_experiment
 
 if TYPE_CHECKING:
-    from attnflow.paper.experiments.options import Options
+    from attnflow.paper.experiments.experiment import Result
     from attnflow.paper.experiments.report import Report
-    from attnflow.paper.experiments.result import Result
+
+ALL = "all"
 
 
 class ReportFormat(StrEnum):
-    """What to print."""
+    """The format of printed reports."""
 
     TABLE = "table"
     JSON = "json"
@@ -28,7 +30,7 @@ class ReportFormat(StrEnum):
 
 
 class PictureFormat(StrEnum):
-    """What to write pictures as."""
+    """The file format of figures."""
 
     SVG = "svg"
     PDF = "pdf"
@@ -36,15 +38,28 @@ class PictureFormat(StrEnum):
 
 
 class MapScale(StrEnum):
-    """Which maps share a scale."""
+    """The color scale of maps."""
 
     SHARED = "shared"
     OWN = "own"
 
 
+HELP = """Reproduce the paper's tables and figures, and further experiments.
+
+Results are saved as JSON and printed. Measurements are cached, so interrupted runs resume.
+
+{experiments}
+
+Example: attnflow reproduce table1 --data ./data
+"""
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command()(reproduce)
+    experiments = "\n\n".join(
+        f"{name}: {experiment.summary}" for name, experiment in EXPERIMENTS.items()
+    )
+    app.command(help=HELP.format(experiments=experiments))(reproduce)
 
 
 def reproduce(  # noqa: PLR0913 - one argument for each option
@@ -52,104 +67,97 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
         list[str] | None,
         typer.Argument(
             metavar="NAME...",
-            help="accuracy, table1 to table3, figure1 to figure4, decoders, edges, saturation, "
-            "residual, trainings; or all. They are listed if none is named.",
+            help=f"Experiments to run, or '{ALL}'. Without a name, experiments are listed.",
         ),
     ] = None,
     *,
     data: Annotated[
         str | None,
         typer.Option(
-            help="A folder of data, see `attnflow data`; a file of agreement sentences; or "
-            "'grammar' for sentences that are made up. If not given: the folder in ATTNFLOW_DATA, "
-            "or ./data."
+            help="A folder of data sets, see `attnflow data`; a file of agreement sentences; or "
+            "'grammar' for generated sentences. Default: the folder named by ATTNFLOW_DATA, or "
+            "./data."
         ),
     ] = None,
     examples: Annotated[
-        int | None, typer.Option(min=3, help="At most so many of each set; all if not given.")
+        int | None,
+        typer.Option(min=3, help="Maximum number of examples of each set. Default: all."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder for results.")] = Path("results"),
+    out: Annotated[Path, typer.Option(help="Folder for results.")] = Path("results"),
     pictures: Annotated[
-        Path | None, typer.Option(help="The folder for pictures; that of results if not given.")
+        Path | None, typer.Option(help="Folder for figures. Default: that of the results.")
     ] = None,
     cache: Annotated[
         Path | None,
-        typer.Option(help="The folder that keeps what was measured; the user's if not given."),
+        typer.Option(help="Folder for cached measurements. Default: the user's cache folder."),
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help="A name or folder; the experiment's own if not given. For trainings several, with "
-            "commas between them."
+            help="A model name or folder; for trainings several, separated by commas. Default: "
+            "the model of the experiment."
         ),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="Where the model runs, such as cpu or cuda.")
+        str | None, typer.Option(help="Device to run the model on, such as cpu or cuda.")
     ] = None,
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="Threads; if not given, all cores for flow, and one for a small model, which "
-            "gains nothing by more.",
+            min=1, help="Number of threads. Default: all cores for flow, one for a small model."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of samples and of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for samples and the bootstrap.")] = 0,
     output: Annotated[
-        ReportFormat, typer.Option("--format", help="A table to look at; others for programs.")
+        ReportFormat, typer.Option("--format", help="Format of the printed report.")
     ] = ReportFormat.TABLE,
     picture_format: Annotated[
-        PictureFormat, typer.Option(help="What figures are written as.")
+        PictureFormat, typer.Option(help="File format of figures.")
     ] = PictureFormat.SVG,
     width: Annotated[
         float | None,
         typer.Option(
             min=1.0,
             max=100.0,
-            help="Of figures, in inches: 3.3 is a column of a page. 6.9 if not "
-            "given, which is the whole.",
+            help="Width of figures in inches; 3.3 is one column. Default: 6.9, a full page.",
         ),
     ] = None,
-    dark: Annotated[bool, typer.Option("--dark", help="Draw figures on a dark ground.")] = False,
+    dark: Annotated[
+        bool, typer.Option("--dark", help="Draw figures on a dark background.")
+    ] = False,
     scale: Annotated[
         MapScale | None,
         typer.Option(
-            help="For figure2 and figure3: one scale shared by all maps, or each its own. If not "
-            "given, shared unless that would leave a map without shades."
+            help="Color scale of figure2 and figure3: shared by all maps, or each its own. "
+            "Default: shared, unless one map would be nearly blank."
         ),
     ] = None,
     text: Annotated[
         list[str] | None,
-        typer.Option(help="For figures: a text of your own. May be given several times."),
+        typer.Option(help="A text for the figures. Can be repeated."),
     ] = None,
     fillers: Annotated[
-        str, typer.Option(help="For figure4: the words to compare at the mask.")
+        str, typer.Option(help="For figure4: words to compare at the mask.")
     ] = "his,her",
     candidates: Annotated[
         list[str] | None,
         typer.Option(
-            help="For figure4, once for each --text: the words that these may refer to, in the "
+            help="For figure4, once for each --text: the words that the fillers refer to, in the "
             "same order, such as 'John,Mary'."
         ),
     ] = None,
 ) -> None:
-    """Run the paper's experiments: its tables, its figures, and its open questions.
-
-    What was measured is kept, so that a run that was stopped goes on where it was.
-
-    Example: attnflow reproduce table1 --data ./data
-    """
+    """Run experiments, save their results and print their reports."""
     with clear_errors():
-        from attnflow.paper.experiments import EXPERIMENTS, find_experiment
-        from attnflow.paper.experiments.options import Options, default_cache
+        from attnflow.paper.experiments.experiment import default_cache
 
         if not names:
-            for name, what in EXPERIMENTS.items():
-                typer.echo(f"{name}: {what}")
+            for name, experiment in EXPERIMENTS.items():
+                typer.echo(f"{name}: {experiment.summary}")
             return
-        chosen = list(EXPERIMENTS) if "all" in names else names
+        chosen = list(EXPERIMENTS) if ALL in names else names
         for name in chosen:
-            find_experiment(name)  # a name that is wrong is told before a long run
+            find_experiment(name)  # fail on a wrong name before a long run
         options = Options(
             data=data,
             examples=examples,
@@ -168,14 +176,16 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
             fillers=tuple(word.strip() for word in fillers.split(",")),
             candidates=tuple(candidates or ()),
         )
-        failed = [name for name in chosen if not _reproduce(name, options, output, chosen)]
+        failed = [name for name in chosen if not _run_and_print(name, options, output, chosen)]
         if failed:
-            typer.echo(f"attnflow: not done: {', '.join(failed)}", err=True)
+            typer.echo(f"attnflow: failed: {', '.join(failed)}", err=True)
             raise typer.Exit(1)
 
 
-def _reproduce(name: str, options: "Options", output: ReportFormat, chosen: Sequence[str]) -> bool:
-    """Run and print one experiment; of several, one that fails does not stop the others."""
+def _run_and_print(
+    name: str, options: Options, output: ReportFormat, chosen: Sequence[str]
+) -> bool:
+    """Run and print one experiment. If there are several, an error does not stop the others."""
     from attnflow.errors import AttnflowError
 
     try:
@@ -189,13 +199,12 @@ def _reproduce(name: str, options: "Options", output: ReportFormat, chosen: Sequ
     return True
 
 
-def _run(name: str, options: "Options") -> "tuple[Result, Report]":
-    """Run one experiment, and save its result."""
+def _run(name: str, options: Options) -> "tuple[Result, Report]":
+    """Run one experiment and save its result."""
     from datetime import UTC, datetime
 
     from attnflow import __version__
-    from attnflow.paper.experiments import find_experiment
-    from attnflow.paper.experiments.result import write_result
+    from attnflow.paper.experiments.experiment import write_result
 
     experiment = find_experiment(name)
     with progress_bar(name) as progress:
@@ -211,20 +220,20 @@ def _run(name: str, options: "Options") -> "tuple[Result, Report]":
     return result, experiment.render(result)
 
 
-def _command(name: str, options: "Options") -> str:
-    """What to type for the same numbers, without the folders of this machine."""
+def _command(name: str, options: Options) -> str:
+    """Return the command that gives the same numbers, without local folders."""
     words = ["attnflow", "reproduce", name]
     if options.data is not None:
-        words += ["--data", _data(options.data)]
-    for option in ("examples", "model"):
-        given = getattr(options, option)
-        if given is not None:
-            words += [f"--{option}", Path(given).name if option == "model" else str(given)]
+        words += ["--data", _public_data(options.data)]
+    if options.examples is not None:
+        words += ["--examples", str(options.examples)]
+    if options.model is not None:
+        words += ["--model", Path(options.model).name]
     for text in options.texts:
         words += ["--text", quote(text)]
-    for several in options.candidates:
-        words += ["--candidates", quote(several)]
-    if name == "figure4" and options.fillers != ("his", "her"):
+    for candidates in options.candidates:
+        words += ["--candidates", quote(candidates)]
+    if name == "figure4" and options.fillers != Options().fillers:
         words += ["--fillers", quote(",".join(options.fillers))]
     if options.width is not None:
         words += ["--width", f"{options.width:g}"]
@@ -235,11 +244,11 @@ def _command(name: str, options: "Options") -> str:
     return " ".join(words)
 
 
-def _data(given: str) -> str:
-    """Data as anyone may name it: the grammar, the name of a file, or ./data for any folder."""
-    if given == "grammar":
-        return given
-    return quote(Path(given).name) if Path(given).is_file() else "./data"
+def _public_data(data: str) -> str:
+    """Return --data without local folders: the grammar, a file name, or ./data for a folder."""
+    if data == "grammar":
+        return data
+    return quote(Path(data).name) if Path(data).is_file() else "./data"
 
 
 def _print(result: "Result", report: "Report", output: ReportFormat) -> None:

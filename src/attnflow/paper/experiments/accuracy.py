@@ -1,121 +1,131 @@
-"""How often the verb-number models are right on sentences that were held out (section 2)."""
+"""Accuracy of the verb-number models on held-out sentences (section 2 of the paper)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnflow.evaluation import bootstrap_intervals
-from attnflow.models.builtin.folders import BUNDLED, NUMBERS
+from attnflow.models.builtin.folders import NUMBERS, VERB_NUMBER_MODELS
 from attnflow.models.inputs import EncodedText
 from attnflow.paper.data.readers import AgreementExample
-from attnflow.paper.experiments.agreement import describe, encode, stages
-from attnflow.paper.experiments.keeping import Measured
-from attnflow.paper.experiments.layout import NONE, number, provenance
-from attnflow.paper.experiments.measuring import Texts, open_model
-from attnflow.paper.experiments.options import Options, Progress
-from attnflow.paper.experiments.report import Report, Table
-from attnflow.paper.experiments.result import Result
+from attnflow.paper.experiments.agreement import describe_settings, encode_examples
+from attnflow.paper.experiments.experiment import Options, Result
+from attnflow.paper.experiments.measurements import (
+    LabeledTexts,
+    Measurement,
+    open_model,
+    split_progress,
+)
+from attnflow.paper.experiments.report import (
+    NO_VALUE,
+    Report,
+    Table,
+    format_number,
+    provenance,
+)
 from attnflow.paper.experiments.sentences import read_agreement
+from attnflow.progress import Progress
 
-NAME = "accuracy"
-PAPER = 0.96  # section 2, for the paper's model and its test set
+PAPER_ACCURACY = 0.96  # section 2, for the paper's model and test set
 
-MEANING = (
-    f"The paper says {PAPER} of its own model. The share of sentences whose verb's number the "
-    "model predicts, with 95% bootstrap intervals, and the shares of those that are singular and "
-    "plural: where nearly all subjects have one number, to guess that number would often be right. "
-    "The last columns say how many sentences have a word that the model does not know, and count "
-    "each sentence once, since short ones recur in any text."
+METHOD = (
+    f"The paper reports {PAPER_ACCURACY} for its own model. Accuracy is the share of sentences for "
+    "which the model predicts the number of the verb, with 95% bootstrap intervals. It is also "
+    "shown for singular and plural separately, because a model that always predicts the more "
+    "frequent number can have a high accuracy. The last columns count sentences with a word that "
+    "is not in the vocabulary, and give the accuracy over unique sentences, because short ones are "
+    "often repeated."
 )
 
 
 def run(options: Options, progress: Progress | None) -> Result:
-    """Count for each set of sentences, and for both bundled models if none is named."""
-    sentences = read_agreement(options)
-    sets: dict[str, Sequence[AgreementExample]] = {"natural": sentences.natural}
-    for k, group in sentences.by_attractors.items():
+    """Compute the accuracy on each set, for both bundled models if none is given."""
+    sets = read_agreement(options)
+    examples: dict[str, tuple[AgreementExample, ...]] = {"natural": sets.natural}
+    for k, group in sets.by_attractors.items():
         if group:
-            sets[f"{k} attractor{'' if k == 1 else 's'}"] = group
-    models = [options.model] if options.model else list(BUNDLED)
-    begin = stages(progress, len(models) * len(sets))
+            examples[f"{k} attractor{'' if k == 1 else 's'}"] = group
+    models = [options.model] if options.model else list(VERB_NUMBER_MODELS)
+    stages = split_progress(progress, len(models) * len(examples))
     numbers: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     for model in models:
-        chosen = replace(options, model=model)
-        loaded = open_model(chosen, model)
-        found = {}
-        for title, examples in sets.items():
-            texts = encode(loaded, examples, chosen)
-            found[title] = count(texts, begin())
-            settings = settings or describe(texts, sentences)
-        numbers[loaded.name] = found
-    return Result(NAME, {"models": numbers}, {**settings, "model": ", ".join(numbers)})
+        model_options = replace(options, model=model)
+        loaded = open_model(model_options, model)
+        numbers[loaded.name] = {}
+        for name, group in examples.items():
+            texts = encode_examples(loaded, group, model_options)
+            numbers[loaded.name][name] = measure_accuracy(texts, next(stages))
+            settings = settings or describe_settings(texts, sets)
+    return Result("accuracy", {"models": numbers}, {**settings, "model": ", ".join(numbers)})
 
 
-def count(texts: Texts, progress: Progress | None) -> dict[str, Any]:
-    """How many texts there are and how many are right, also each once and by number."""
+def measure_accuracy(texts: LabeledTexts, progress: Progress | None) -> dict[str, Any]:
+    """Return accuracy and counts: of all texts, of unique texts, and by number of the verb."""
 
-    def predict(chunk: Sequence[EncodedText], labels: Sequence[int]) -> list[Measured]:
-        from attnflow.importance.batch import predict_classes
+    def predict(chunk: Sequence[EncodedText], labels: Sequence[int]) -> list[Measurement]:
+        from attnflow.importance.target import predict_classes
 
         predicted = predict_classes(texts.loaded, chunk).argmax(-1)
         return [
-            {"right": np.asarray([float(p == y)])} for p, y in zip(predicted, labels, strict=True)
+            {"correct": np.asarray([float(p == label)])}
+            for p, label in zip(predicted, labels, strict=True)
         ]
 
     measured = texts.measure(predict, {"accuracy": "predicted class"}, progress)
-    right = np.asarray([one["right"][0] for one in measured])
-    interval = bootstrap_intervals(right, seed=texts.options.seed)
-    once = texts.first_of_each()
+    correct = np.asarray([text["correct"][0] for text in measured])
+    interval = bootstrap_intervals(correct, seed=texts.options.seed)
+    unique = texts.unique()
     unknown = texts.loaded.tokenizer.unk_token
     return {
-        "examples": len(right),
-        "accuracy": round(float(right.mean()), 4),
+        "examples": len(correct),
+        "accuracy": round(float(correct.mean()), 4),
         "low": round(float(interval.low), 4),
         "high": round(float(interval.high), 4),
-        "different": len(once),
-        "accuracy_once": round(float(right[once].mean()), 4),
-        "with_unknown": sum(unknown in one.tokens for one in texts.encoded),
-        "by_number": _by_number(right, np.asarray(texts.labels)),
+        "unique": len(unique),
+        "accuracy_unique": round(float(correct[unique].mean()), 4),
+        "unknown_words": sum(unknown in text.tokens for text in texts.encoded),
+        "by_number": _by_number(correct, np.asarray(texts.labels)),
     }
 
 
-def _by_number(right: Any, labels: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for i, title in enumerate(NUMBERS):
-        chosen = right[labels == i]
+def _by_number(correct: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[str, Any]:
+    groups: dict[str, Any] = {}
+    for i, number in enumerate(NUMBERS):
+        chosen = correct[labels == i]
         share = round(float(chosen.mean()), 4) if len(chosen) else None
-        found[title] = {"examples": len(chosen), "accuracy": share}
-    return found
+        groups[number] = {"examples": len(chosen), "accuracy": share}
+    return groups
 
 
 def render(result: Result) -> Report:
-    """A table for each model."""
-    tables = (_table(title, sets) for title, sets in result.numbers["models"].items())
-    told = result.settings.get("groups")
-    groups = (f"The natural ones are a random sample of all. {told}",) if told else ()
-    return Report("Accuracy of the models", (provenance(result), MEANING, *groups, *tables))
+    """Render a table for each model."""
+    tables = (_table(name, sets) for name, sets in result.numbers["models"].items())
+    source = result.settings.get("attractor_source")
+    notes = (f'"natural" is a random sample of all sentences. {source}',) if source else ()
+    return Report("Accuracy of the models", (provenance(result), METHOD, *notes, *tables))
 
 
 def _table(model: str, sets: Mapping[str, Any]) -> Table:
     rows = tuple(
         (
-            title,
-            f"{found['examples']:,}",
-            f"{found['accuracy']:.3f} [{found['low']:.3f}, {found['high']:.3f}]",
-            *(_share(found["by_number"][name]) for name in NUMBERS),
-            f"{found['with_unknown']:,}",
-            f"{found['accuracy_once']:.3f} of {found['different']:,}",
+            name,
+            f"{numbers['examples']:,}",
+            f"{numbers['accuracy']:.3f} [{numbers['low']:.3f}, {numbers['high']:.3f}]",
+            *(_format_share(numbers["by_number"][number]) for number in NUMBERS),
+            f"{numbers['unknown_words']:,}",
+            f"{numbers['accuracy_unique']:.3f} of {numbers['unique']:,}",
         )
-        for title, found in sets.items()
+        for name, numbers in sets.items()
     )
-    header = ("", "examples", "accuracy", *NUMBERS, "unknown words", "each once")
+    header = ("", "examples", "accuracy", *NUMBERS, "unknown words", "unique sentences")
     return Table(f"Accuracy of {model}", header, rows)
 
 
-def _share(found: Mapping[str, Any]) -> str:
-    if found["accuracy"] is None:
-        return NONE
-    return f"{number(found['accuracy'], 3)} of {found['examples']:,}"
+def _format_share(group: Mapping[str, Any]) -> str:
+    if group["accuracy"] is None:
+        return NO_VALUE
+    return f"{format_number(group['accuracy'], 3)} of {group['examples']:,}"

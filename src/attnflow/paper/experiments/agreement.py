@@ -1,40 +1,97 @@
-"""What tables 1 and 2 share: the verb-number model on held-out sentences."""
+"""Subject-verb agreement: the verb-number model on held-out sentences.
 
-from collections.abc import Callable, Mapping, Sequence
+The numbers of tables 1 and 2, and the texts and sweeps that other experiments share with them.
+`agreement_tables` renders the tables.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnflow.models.builtin.folders import NUMBERS
 from attnflow.models.loading import LoadedModel
 from attnflow.paper.data.readers import AgreementExample
-from attnflow.paper.experiments.correlating import (
+from attnflow.paper.experiments.correlations import (
     Correlations,
+    Importance,
     correlate,
-    listed,
     select,
-    sum_up,
-    sum_up_fully,
+    summarize_correlations,
+    summarize_with_tests,
+    to_list,
 )
-from attnflow.paper.experiments.keeping import Measured
-from attnflow.paper.experiments.measuring import METHODS, Attending, Texts, open_model
-from attnflow.paper.experiments.options import Options, Progress
-from attnflow.paper.experiments.sentences import Agreement, read_agreement
+from attnflow.paper.experiments.experiment import PAPER_METHODS, Options
+from attnflow.paper.experiments.measurements import (
+    LabeledTexts,
+    Measurement,
+    ScoreSettings,
+    accuracy,
+    open_model,
+    split_progress,
+)
+from attnflow.paper.experiments.sentences import AgreementSets, read_agreement
+from attnflow.progress import Progress
 
-# From what was measured of each example to importance [tokens] of each.
-Selection: TypeAlias = Callable[[Sequence[Measured]], list[NDArray[np.float64]]]
+# Selects one kind of importance from the measurements.
+Selection: TypeAlias = Callable[[Sequence[Measurement]], Importance]
 
 MODEL = "verb-number"
-RESIDUALS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-LENGTHS = ((3, 3), (4, 6), (7, 12), (13, 1000))  # numbers of tokens that are summed up apart
-WITHOUT = "without [CLS] as a token"
-UNITS = 1000  # of progress in each stage
+RESIDUAL_WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+LENGTH_GROUPS = ((3, 3), (4, 6), (7, 12), (13, 1000))  # minimum and maximum number of tokens
+# Names of variants that reports refer to.
+WITHOUT_CLS = "without [CLS]"
+DENSE_RANKS = "authors' dense ranks"
 
 
-def encode(loaded: LoadedModel, examples: Sequence[AgreementExample], options: Options) -> Texts:
-    """Agreement examples as texts with the class that is right."""
-    return Texts.encode(
+def correlate_agreement(
+    kind: str,
+    variants: Mapping[str, Selection],
+    options: Options,
+    progress: Progress | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Compute all numbers of table 1 or 2. Returns numbers and settings.
+
+    kind: the importance to compare with, a name of `token_importance`; absolute values are used.
+    variants: further kinds of importance, by their name in the table of variants.
+    """
+    texts, sets = natural_texts(options)
+    groups = {k: examples for k, examples in sets.by_attractors.items() if examples}
+    stages = split_progress(progress, 3 + 2 * len(groups) + len(RESIDUAL_WEIGHTS))
+    attention = texts.attention(progress=next(stages))
+    max_attention = texts.attention(ScoreSettings(rows="max"), next(stages))
+    measured = texts.importance(next(stages))
+    importance = select(measured, kind)
+    others = {name: choose(measured) for name, choose in variants.items()}
+    correlations = correlate(attention, importance)
+    sum_over_l2 = max((text["sum"] / text["l2"]).max() for text in measured)
+    numbers = {
+        "accuracy": accuracy(measured),
+        "sum_over_l2": float(f"{sum_over_l2:.2g}"),
+        **summarize_with_tests(correlations, seed=options.seed),
+        "variants": _variants(texts, attention, max_attention, importance, others),
+        "lengths": _by_length(correlations, texts),
+        "cls_extremes": _cls_extremes(attention, importance),
+        "attractors": {
+            str(k): _attractor_group(encode_examples(texts.loaded, examples, options), kind, stages)
+            for k, examples in groups.items()
+        },
+        "residual": sweep_residual(texts, {kind: importance}, stages)[kind],
+    }
+    return numbers, describe_settings(texts, sets)
+
+
+def natural_texts(options: Options, default: str = MODEL) -> tuple[LabeledTexts, AgreementSets]:
+    """Return the natural sentences, encoded for the model, and all sets of sentences."""
+    sets = read_agreement(options)
+    return encode_examples(open_model(options, default), sets.natural, options), sets
+
+
+def encode_examples(
+    loaded: LoadedModel, examples: Sequence[AgreementExample], options: Options
+) -> LabeledTexts:
+    """Encode agreement examples; the label is the number of the verb."""
+    return LabeledTexts.encode(
         loaded,
         [example.text for example in examples],
         [NUMBERS.index(example.number) for example in examples],
@@ -42,156 +99,115 @@ def encode(loaded: LoadedModel, examples: Sequence[AgreementExample], options: O
     )
 
 
-def stages(progress: Progress | None, n: int) -> Callable[[], Progress | None]:
-    """A function that gives, call by call, the progress of each of n stages, as one bar."""
-    begun = iter(range(n))
-
-    def begin() -> Progress | None:
-        stage = next(begun)
-        if progress is None:
-            return None
-        return lambda done, total: progress(
-            stage * UNITS + done * UNITS // max(total, 1), n * UNITS
-        )
-
-    return begin
-
-
-def natural_texts(options: Options, default: str = MODEL) -> tuple[Texts, Agreement]:
-    """The model of the options, and the natural held-out sentences for it."""
-    sentences = read_agreement(options)
-    return encode(open_model(options, default), sentences.natural, options), sentences
-
-
-def describe(texts: Texts, sentences: Agreement, default: str = MODEL) -> dict[str, Any]:
-    """The settings of a result: model, data, and how many sentences."""
-    lengths = [one.n_inputs for one in texts.encoded]
+def describe_settings(
+    texts: LabeledTexts, sets: AgreementSets, default: str = MODEL
+) -> dict[str, Any]:
+    """Return the settings of a result: model, data, and the number and lengths of sentences."""
     return {
         "model": texts.options.model or default,
-        "data": f"{len(texts):,} {sentences.source}",
+        "data": f"{len(texts):,} {sets.source}",
         "examples": len(texts),
-        "tokens": {
-            "mean": round(float(np.mean(lengths)), 2),
-            "least": min(lengths),
-            "most": max(lengths),
-        },
+        "tokens": describe_lengths(texts.n_tokens),
         "seed": texts.options.seed,
-        **({"groups": sentences.groups} if sentences.groups else {}),
+        **({"attractor_source": sets.attractor_source} if sets.attractor_source else {}),
     }
 
 
-def correlations_with(
-    kind: str,
-    variants: Mapping[str, Selection],
-    options: Options,
-    progress: Progress | None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All numbers of table 1 or 2, and the settings.
+def describe_lengths(n_tokens: Sequence[int]) -> dict[str, Any]:
+    """Return mean, minimum and maximum of the numbers of tokens."""
+    return {
+        "mean": round(float(np.mean(n_tokens)), 2),
+        "min": min(n_tokens),
+        "max": max(n_tokens),
+    }
 
-    kind: the importance that is compared with, as `weigh_tokens` names it; its absolute value is.
-    variants: how to choose further kinds, by what to call them in the table.
+
+def sweep_residual(
+    texts: LabeledTexts,
+    importance: Mapping[str, Importance],
+    stages: Iterator[Progress | None],
+) -> dict[str, dict[str, Any]]:
+    """Correlate rollout and flow with each importance, for each residual weight.
+
+    stages: progress, with a stage for each weight. Returns summaries by importance and weight.
     """
-    texts, sentences = natural_texts(options)
-    groups = {k: examples for k, examples in sentences.by_attractors.items() if examples}
-    begin = stages(progress, 3 + 2 * len(groups) + len(RESIDUALS))
-    attention = texts.attention(progress=begin())
-    highest = texts.attention(Attending(rows="highest"), begin())
-    importance = texts.importance(begin())
-    main = select(importance, kind)
-    chosen = {title: choose(importance) for title, choose in variants.items()}
-    correlations = correlate(attention, main)
-    numbers = {
-        "accuracy": round(float(np.mean([one["right"][0] for one in importance])), 4),
-        "sum_over_l2": float(f"{max((one['sum'] / one['l2']).max() for one in importance):.2g}"),
-        **sum_up_fully(correlations, seed=options.seed),
-        "variants": vary(texts, attention, highest, main, chosen),
-        "lengths": by_length(correlations, texts),
-        "own": own_place(attention, main),
-        "attractors": {
-            str(k): _group(encode(texts.loaded, examples, options), kind, begin)
-            for k, examples in groups.items()
-        },
-        "residual": sweep(texts, {kind: main}, begin)[kind],
-    }
-    return numbers, describe(texts, sentences)
+    summaries: dict[str, dict[str, Any]] = {kind: {} for kind in importance}
+    for weight in RESIDUAL_WEIGHTS:
+        attention = texts.attention(ScoreSettings(residual_weight=weight), next(stages))
+        for kind, rows in importance.items():
+            rhos = correlate(attention, rows, methods=("rollout", "flow"))
+            summaries[kind][str(weight)] = summarize_correlations(rhos)
+    return summaries
 
 
-def vary(
-    texts: Texts,
-    attention: Sequence[Measured],
-    highest: Sequence[Measured],
-    main: Sequence[NDArray[np.float64]],
-    others: Mapping[str, Sequence[NDArray[np.float64]]],
+def _variants(
+    texts: LabeledTexts,
+    attention: Sequence[Measurement],
+    max_attention: Sequence[Measurement],
+    importance: Importance,
+    others: Mapping[str, Importance],
 ) -> dict[str, Any]:
-    """The correlations in other ways: without [CLS], with other importance, as the authors rank.
+    """Correlate in other ways: without [CLS], with other importance, with the authors' ranks.
 
-    highest: attention of the highest rows. main: the importance of the table. others: further ones.
+    max_attention: maxima over positions. importance: that of the table. others: further kinds.
     """
-    once = texts.first_of_each()
-    found = {
-        "all tokens (the table above)": correlate(attention, main),
-        WITHOUT: correlate(attention, main, leave_out=texts.special),
-        "each text once": correlate([attention[i] for i in once], [main[i] for i in once]),
+    unique = texts.unique()
+    variants = {
+        "all tokens (main table)": correlate(attention, importance),
+        WITHOUT_CLS: correlate(attention, importance, exclude=texts.special),
+        "unique texts": correlate([attention[i] for i in unique], [importance[i] for i in unique]),
     }
-    for title, rows in others.items():
-        found[title] = correlate(attention, rows)
-        found[f"{title}, without [CLS]"] = correlate(attention, rows, leave_out=texts.special)
-    found["the authors' ranks"] = correlate(attention, main, ties="dense")
-    found["the authors' ranks and highest positions"] = correlate(highest, main, ties="dense")
-    return {title: sum_up(correlations) for title, correlations in found.items()}
+    for name, rows in others.items():
+        variants[name] = correlate(attention, rows)
+        variants[f"{name}, {WITHOUT_CLS}"] = correlate(attention, rows, exclude=texts.special)
+    variants[DENSE_RANKS] = correlate(attention, importance, ties="dense")
+    variants[f"{DENSE_RANKS}, maximum over positions"] = correlate(
+        max_attention, importance, ties="dense"
+    )
+    return {name: summarize_correlations(rhos) for name, rhos in variants.items()}
 
 
-def own_place(
-    attention: Sequence[Measured], importance: Sequence[NDArray[np.float64]]
-) -> dict[str, Any]:
-    """In which share of texts [CLS], the first token, has the highest and the lowest score.
+def _cls_extremes(attention: Sequence[Measurement], importance: Importance) -> dict[str, Any]:
+    """Return how often [CLS], the first token, has the highest or lowest score, as a share.
 
-    For importance, and by layer for each method.
+    For importance, and for each method by layer.
     """
-    found: dict[str, Any] = {}
-    for end, best in (("highest", np.max), ("lowest", np.min)):
-        found[end] = {
-            "importance": round(float(np.mean([row[0] == best(row) for row in importance])), 4)
+    shares: dict[str, Any] = {}
+    for end, extreme in (("highest", np.max), ("lowest", np.min)):
+        shares[end] = {
+            "importance": round(float(np.mean([row[0] == extreme(row) for row in importance])), 4)
         }
-        for method in METHODS:
-            rows = [one[method][:, 0] == best(one[method], axis=-1) for one in attention]
-            found[end][method] = listed(np.mean(rows, axis=0))
-    return found
+        for method in PAPER_METHODS:
+            rows = [
+                scores[method][:, 0] == extreme(scores[method], axis=-1) for scores in attention
+            ]
+            shares[end][method] = to_list(np.mean(rows, axis=0))
+    return shares
 
 
-def by_length(correlations: Correlations, texts: Texts) -> dict[str, Any]:
-    """The correlations of short and long texts apart, by the number of tokens with [CLS]."""
-    lengths = np.asarray([one.n_inputs for one in texts.encoded])
-    found = {}
-    for least, most in LENGTHS:
-        chosen = (lengths >= least) & (lengths <= most)
+def _by_length(correlations: Correlations, texts: LabeledTexts) -> dict[str, Any]:
+    """Summarize the correlations by the number of tokens, [CLS] included."""
+    n_tokens = np.asarray(texts.n_tokens)
+    groups = {}
+    for least, most in LENGTH_GROUPS:
+        chosen = (n_tokens >= least) & (n_tokens <= most)
         if chosen.any():
-            title = f"{least}" if least == most else f"{least} to {min(most, lengths.max())}"
-            found[title] = {
+            name = f"{least}" if least == most else f"{least} to {min(most, n_tokens.max())}"
+            rhos = {method: rho[chosen] for method, rho in correlations.items()}
+            groups[name] = {
                 "examples": int(chosen.sum()),
-                "methods": sum_up({method: rho[chosen] for method, rho in correlations.items()}),
+                "methods": summarize_correlations(rhos),
             }
-    return found
+    return groups
 
 
-def _group(texts: Texts, kind: str, begin: Callable[[], Progress | None]) -> dict[str, Any]:
-    """Sentences with as many attractors: how many, how often right, and the correlations."""
-    attention, importance = texts.attention(progress=begin()), texts.importance(begin())
+def _attractor_group(
+    texts: LabeledTexts, kind: str, stages: Iterator[Progress | None]
+) -> dict[str, Any]:
+    """Return the size, the accuracy and the correlations of one set by attractors."""
+    attention, measured = texts.attention(progress=next(stages)), texts.importance(next(stages))
     return {
         "examples": len(texts),
-        "accuracy": round(float(np.mean([one["right"][0] for one in importance])), 4),
-        "methods": sum_up(correlate(attention, select(importance, kind))),
+        "accuracy": accuracy(measured),
+        "methods": summarize_correlations(correlate(attention, select(measured, kind))),
     }
-
-
-def sweep(
-    texts: Texts, importance: Mapping[str, Sequence[Any]], begin: Callable[[], Progress | None]
-) -> dict[str, dict[str, Any]]:
-    """For each importance and residual weight, the correlations of rollout and flow."""
-    found: dict[str, dict[str, Any]] = {kind: {} for kind in importance}
-    for weight in RESIDUALS:
-        attention = texts.attention(Attending(residual_weight=weight), begin())
-        for kind, rows in importance.items():
-            made = correlate(attention, rows, methods=("rollout", "flow"))
-            found[kind][str(weight)] = sum_up(made)
-    return found

@@ -1,74 +1,74 @@
-"""Figure 4: a masked pronoun, and which of two names it is traced back to."""
+"""Figure 4: a masked pronoun, and the attention of the mask to the two words it can refer to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attnflow.errors import FileError, InputError
-from attnflow.paper.experiments.layout import provenance
-from attnflow.paper.experiments.options import Options, Progress
-from attnflow.paper.experiments.report import Picture, Report, Table
-from attnflow.paper.experiments.result import Result
+from attnflow.paper.experiments.experiment import PAPER_METHODS, Options, Result
+from attnflow.paper.experiments.report import LETTERS, Picture, Report, Table, provenance
+from attnflow.progress import Progress
 
 if TYPE_CHECKING:
     from attnflow.figures import CandidateCase
     from attnflow.models.loading import LoadedModel
 
-NAME = "figure4"
-MODEL = "bert-base-uncased"  # as in the paper
-METHODS = ("raw", "rollout", "flow")
-TITLES = {"raw": "Raw", "rollout": "Rollout", "flow": "Flow"}
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
+MODEL = "bert-base-uncased"  # the paper's
+SMALL_MODEL = "minilm-mlm"  # comes with attnflow
 
-# The paper's two sentences, each with what "his" and "her" would refer to.
+# The paper's two sentences, each with the words that "his" and "her" would refer to.
 CASES = (
     ("The author talked to Sara about [MASK] book.", "author,Sara"),
     ("Mary convinced John of [MASK] love.", "John,Mary"),
 )
-# What is to be said of models that are not the paper's.
+# Notes on models other than the paper's.
 NOTES = {
-    "minilm-mlm": "This is not the paper's BERT, but a MiniLM encoder of 6 layers whose head for "
-    "masked words was trained for attnflow on little text: it shows the method at work, and is no "
-    "repetition of the paper's figure.",
+    SMALL_MODEL: "This is not the paper's BERT but a MiniLM encoder with 6 layers, whose head for "
+    "masked words was trained for attnflow on little text. It demonstrates the method and does not "
+    "replicate the paper's figure.",
 }
+CAPTION = (
+    "Left: relative probabilities of the words at the mask. Right: the share of the mask's "
+    "attention on each word that they can refer to, by layer, for raw attention, rollout and flow. "
+    "A word and its referent have the same color."
+)
 
 
 def run(options: Options, progress: Progress | None) -> Result:
     """Draw the probabilities of the words, and the attention of the mask to the candidates."""
     from attnflow.figures import draw_candidates, save
 
-    asked = _asked(options)
-    loaded = _load(options)
+    texts = _texts_and_candidates(options)
+    loaded = _open_masked_lm(options)
     cases = []
-    for i, (text, candidates) in enumerate(asked):
+    for i, (text, candidates) in enumerate(texts):
         title = f"({LETTERS[i % 26]}) {text}"
-        cases.append(_look(loaded, options, text, candidates.split(","), title))
-        if progress:
-            progress(i + 1, len(asked) + 1)
-    file = f"paper-{NAME}.{options.picture_format}"
-    save(draw_candidates(cases, **options.look), options.pictures_folder / file)
-    if progress:
-        progress(len(asked) + 1, len(asked) + 1)
+        cases.append(_explain_mask(loaded, options, text, candidates.split(","), title))
+        if progress is not None:
+            progress(i + 1, len(texts) + 1)
+    file = f"paper-figure4.{options.picture_format}"
+    save(draw_candidates(cases, **options.drawing_options), options.pictures_folder / file)
+    if progress is not None:
+        progress(len(texts) + 1, len(texts) + 1)
     settings = {"model": options.model or MODEL, "data": f"{len(cases)} sentences"}
-    return Result(NAME, {"cases": [_numbers(case) for case in cases]}, settings, (file,))
+    return Result("figure4", {"cases": [_case_numbers(case) for case in cases]}, settings, (file,))
 
 
-def _asked(options: Options) -> list[tuple[str, str]]:
-    """The texts with their candidates."""
+def _texts_and_candidates(options: Options) -> list[tuple[str, str]]:
     if not options.texts and not options.candidates:
         return list(CASES)
     if len(options.texts) != len(options.candidates):
         raise InputError(
-            f"{len(options.texts)} texts and {len(options.candidates)} lists of "
-            "candidates were given",
-            expected="candidates for each text",
-            fix="Give --candidates 'John,Mary' after each --text.",
+            f"there are {len(options.texts)} texts and {len(options.candidates)} lists of "
+            "candidates",
+            expected="one list of candidates for each text",
+            fix="Add an option such as --candidates 'John,Mary' after each --text.",
         )
     return list(zip(options.texts, options.candidates, strict=True))
 
 
-def _load(options: Options) -> "LoadedModel":
+def _open_masked_lm(options: Options) -> "LoadedModel":
     from attnflow.models.loading import load_model
 
     try:
@@ -77,104 +77,103 @@ def _load(options: Options) -> "LoadedModel":
         if options.model is not None:
             raise
         raise FileError(
-            f"{error} Or draw the figure for the small masked language model that comes with "
-            "attnflow: --model minilm-mlm."
+            error.given,
+            error.expected,
+            f"{error.fix} Or use the masked language model that comes with attnflow: "
+            f"--model {SMALL_MODEL}.",
         ) from error
     if loaded.task != "masked_lm":
         raise InputError(
-            f"{loaded.name} is a {loaded.task}",
-            expected="a masked language model, which can fill in a word",
-            fix="Name one with --model, such as bert-base-uncased or minilm-mlm.",
+            f"the task of {loaded.name} is {loaded.task}",
+            expected="a masked language model",
+            fix=f"Choose one with --model, such as {MODEL} or {SMALL_MODEL}.",
         )
     return loaded
 
 
-def _look(
+def _explain_mask(
     loaded: "LoadedModel", options: Options, text: str, candidates: Sequence[str], title: str
 ) -> "CandidateCase":
-    """Explain the mask, with the probability of each word that may stand there."""
+    """Explain the mask, with the probability of each word of `options.fillers`."""
     from attnflow.explainer import explain
     from attnflow.figures import CandidateCase
 
     text = text.replace("[MASK]", loaded.tokenizer.mask_token)
-    found = [explain(text, loaded, target=word, device=options.device) for word in options.fillers]
+    explanations = {
+        word: explain(text, loaded, target=word, device=options.device) for word in options.fillers
+    }
     probabilities = {}
-    for word, one in zip(options.fillers, found, strict=True):
-        assert one.prediction is not None
-        probabilities[word] = one.prediction.target.probability
-    places = tuple(word.strip() for word in candidates)
-    return CandidateCase(found[0], probabilities, places, title)
+    for word, explanation in explanations.items():
+        assert explanation.prediction is not None, "a masked language model predicts"
+        probabilities[word] = explanation.prediction.target.probability
+    referents = tuple(word.strip() for word in candidates)
+    return CandidateCase(explanations[options.fillers[0]], probabilities, referents, title)
 
 
-def _numbers(case: "CandidateCase") -> dict[str, Any]:
-    """What is drawn, and whether each method agrees with the model at the last layer."""
-    attention = {method: case.attention(method) for method in METHODS}
+def _case_numbers(case: "CandidateCase") -> dict[str, Any]:
+    """Return what is drawn, and at which layers each method agrees with the model."""
+    attention = {method: case.attention(method) for method in PAPER_METHODS}
     relative = list(case.relative.values())
     preferred = int(np.argmax(relative))
-    best = case.explanation.prediction
-    assert best is not None
+    top = case.explanation.prediction
+    assert top is not None, "a masked language model predicts"
     return {
         "text": case.explanation.text,
-        "words": list(case.relative),
+        "fillers": list(case.relative),
         "candidates": [case.explanation.words.texts[i] for i in case.columns],
         "probabilities": [round(p, 6) for p in case.probabilities.values()],
         "relative": [round(p, 4) for p in relative],
-        "best": {"word": best.label, "probability": round(best.probability, 4)},
-        "attention": {name: np.round(one, 4).tolist() for name, one in attention.items()},
+        "top": {"word": top.label, "probability": round(top.probability, 4)},
+        "attention": {method: np.round(rows, 4).tolist() for method, rows in attention.items()},
         "agrees": {
-            name: [int(np.argmax(layer)) == preferred for layer in one]
-            for name, one in attention.items()
+            method: [int(np.argmax(row)) == preferred for row in rows]
+            for method, rows in attention.items()
         },
     }
 
 
 def render(result: Result) -> Report:
-    """The picture, the probabilities, and where methods agree with the model."""
+    """Render figure 4, the probabilities, and where the methods agree with the model."""
     cases = result.numbers["cases"]
-    parts: list[str | Table | Picture] = [provenance(result)]
     note = NOTES.get(str(result.settings["model"]))
-    parts += [note] if note else []
-    parts.append(" ".join(_tell(LETTERS[i % 26], case) for i, case in enumerate(cases)))
-    parts.append(
-        Picture(
-            result.pictures[0],
-            "Left: relative probabilities of the words that may stand at the mask. Right: the "
-            "share of the mask's attention that goes to each of the words they may refer to, by "
-            "layer, for raw attention, rollout and flow. A word and what it would refer to have "
-            "one color.",
-        )
-    )
+    parts: list[str | Table | Picture] = [provenance(result), *([note] if note else [])]
+    parts.append(" ".join(_describe_case(LETTERS[i % 26], case) for i, case in enumerate(cases)))
+    parts.append(Picture(result.pictures[0], CAPTION))
     return Report("Figure 4: a masked pronoun", (*parts, _table(cases)))
 
 
-def _tell(letter: str, case: dict[str, Any]) -> str:
+def _describe_case(letter: str, case: Mapping[str, Any]) -> str:
     shares = ", ".join(
-        f"{word} {share:.0%}" for word, share in zip(case["words"], case["relative"], strict=True)
+        f"{word} {share:.0%}" for word, share in zip(case["fillers"], case["relative"], strict=True)
     )
-    agreeing = [TITLES[name].lower() for name, made in case["agrees"].items() if made[-1]]
+    agreeing = [method for method, layers in case["agrees"].items() if layers[-1]]
     verb = "agrees" if len(agreeing) == 1 else "agree"
-    told = f"{' and '.join(agreeing)} {verb}" if agreeing else "no method agrees"
-    best = case["best"]
+    subject = f"{' and '.join(agreeing)} {verb}" if agreeing else "no method agrees"
+    top = case["top"]
     return (
-        f"({letter}) Between these words, the model is for {shares}; its first choice of all words "
-        f'is "{best["word"]}" ({best["probability"]:.2f}). At the last layer {told} with that '
-        "preference."
+        f"({letter}) Relative probabilities: {shares}. The most probable of all words is "
+        f'"{top["word"]}" ({top["probability"]:.2f}). At the last layer, {subject} with the '
+        "preference of the model."
     )
 
 
-def _table(cases: Sequence[dict[str, Any]]) -> Table:
-    """Shares at the last layer, and at how many layers each method agrees with the model."""
+def _table(cases: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the attention at the last layer, and at how many layers methods agree."""
     rows = []
     for letter, case in zip(LETTERS, cases, strict=False):
-        for name, scores in case["attention"].items():
-            made = case["agrees"][name]
+        for method, attention in case["attention"].items():
+            layers = case["agrees"][method]
             shares = ", ".join(
                 f"{word} {share:.3f}"
-                for word, share in zip(case["candidates"], scores[-1], strict=True)
+                for word, share in zip(case["candidates"], attention[-1], strict=True)
             )
-            agreeing = f"{sum(made)} of {len(made)}"
             rows.append(
-                (f"({letter}) {TITLES[name]}", shares, "yes" if made[-1] else "no", agreeing)
+                (
+                    f"({letter}) {method.capitalize()}",
+                    shares,
+                    "yes" if layers[-1] else "no",
+                    f"{sum(layers)} of {len(layers)}",
+                )
             )
     header = ("", "last layer", "agrees with the model", "layers that agree")
     return Table("Attention of the mask to the two candidates", header, tuple(rows))

@@ -1,18 +1,27 @@
-"""Report: a result laid out as text, tables and pictures, and written in several formats."""
+"""Reports: text, tables and pictures, their output formats, and the tables that reports share.
+
+A Report is rendered from a Result. It can be written as plain text, Markdown or CSV.
+"""
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
+from typing import Any
 
-PART = "\n\n"
-WIDTH = 100  # of paragraphs in a terminal
+from attnflow.paper.experiments.experiment import PAPER_METHODS, Result
+
+PARAGRAPH = "\n\n"
+WIDTH = 100  # characters of a line in a terminal
+NO_VALUE = "-"
+MINUS = "\N{MINUS SIGN}"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"  # label the panels of figures
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table: rows of cells, as they are shown. The first column names the rows."""
+    """A table of formatted cells. The first column names the rows."""
 
     caption: str
     header: tuple[str, ...]
@@ -21,7 +30,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture, by the name of its file. caption: what it shows, also for those who do not see."""
+    """An image file. caption: what it shows; also the alternative text."""
 
     file: str
     caption: str
@@ -29,19 +38,19 @@ class Picture:
 
 @dataclass(frozen=True)
 class Report:
-    """A title, and what follows it: paragraphs of Markdown, tables and pictures."""
+    """A title, followed by paragraphs of Markdown, tables and pictures."""
 
     title: str
     parts: tuple[str | Table | Picture, ...]
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The tables alone."""
+        """All tables, in order."""
         return tuple(part for part in self.parts if isinstance(part, Table))
 
 
 def to_text(report: Report) -> str:
-    """The report for a terminal, in plain text.
+    """Return the report as plain text, for a terminal.
 
     >>> print(to_text(Report("Sizes", (Table("Tokens", ("", "n"), (("short", "3"),)),))))
     Sizes
@@ -53,39 +62,39 @@ def to_text(report: Report) -> str:
     parts = [report.title]
     for part in report.parts:
         if isinstance(part, str):
-            parts += [fill(paragraph, WIDTH) for paragraph in part.split(PART)]
+            parts += [fill(paragraph, WIDTH) for paragraph in part.split(PARAGRAPH)]
         elif isinstance(part, Table):
             parts.append(f"{fill(part.caption, WIDTH)}\n{_align(part)}")
         else:
             parts.append(fill(f"[{part.file}] {part.caption}", WIDTH))
-    return PART.join(parts)
+    return PARAGRAPH.join(parts)
 
 
 def to_markdown(report: Report, *, level: int = 2, pictures: str = "") -> str:
-    """The report in Markdown.
+    """Return the report as Markdown.
 
-    level: of its heading. pictures: the folder of pictures, as seen from where the text will be.
+    level: of the heading. pictures: the folder of pictures, relative to the Markdown file.
     """
     heading = f"{'#' * level} {report.title}"
-    return PART.join([heading, *parts_to_markdown(report.parts, pictures=pictures)])
+    return PARAGRAPH.join([heading, *parts_to_markdown(report.parts, pictures=pictures)])
 
 
 def parts_to_markdown(parts: Sequence[str | Table | Picture], *, pictures: str = "") -> list[str]:
-    """Paragraphs of Markdown, without a heading."""
-    written = []
+    """Return paragraphs of Markdown, without a heading."""
+    paragraphs = []
     for part in parts:
         if isinstance(part, str):
-            written.append(part)
+            paragraphs.append(part)
         elif isinstance(part, Table):
-            written += [f"**{part.caption}**", _markdown_table(part)]
+            paragraphs += [f"**{part.caption}**", _markdown_table(part)]
         else:
-            place = f"{pictures}/{part.file}" if pictures else part.file
-            written += [f"![{part.caption}]({place})", f"*{part.caption}*"]
-    return written
+            path = f"{pictures}/{part.file}" if pictures else part.file
+            paragraphs += [f"![{part.caption}]({path})", f"*{part.caption}*"]
+    return paragraphs
 
 
 def to_csv(report: Report) -> str:
-    """All tables as comma-separated values; the first column is the caption of the table."""
+    """Return all tables as CSV; the first column is the caption of the table."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for table in report.tables:
@@ -95,7 +104,7 @@ def to_csv(report: Report) -> str:
 
 
 def _align(table: Table) -> str:
-    """Rows under each other: names to the left, cells to the right."""
+    """Pad the cells of each column: names on the left, numbers on the right."""
     lines = [table.header, *table.rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.header))]
     return "\n".join(
@@ -108,10 +117,131 @@ def _align(table: Table) -> str:
 
 
 def _markdown_table(table: Table) -> str:
-    ruler = ("---", *("---:" for _ in table.header[1:]))
-    return "\n".join(_markdown_row(row) for row in (table.header, ruler, *table.rows))
+    separator = ("---", *("---:" for _ in table.header[1:]))
+    return "\n".join(_markdown_row(row) for row in (table.header, separator, *table.rows))
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
     escaped = (cell.replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(escaped)} |"
+
+
+# Cells. A summary of correlations has the keys mean, sd, n and undefined, and low and high if it
+# has intervals; each is a list with a number for each layer.
+
+
+def format_number(value: float | None, digits: int = 2) -> str:
+    """Format a number with fixed decimals; a dash for None.
+
+    >>> format_number(-0.001)
+    '0.00'
+    """
+    if value is None:
+        return NO_VALUE
+    text = f"{value:.{digits}f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def format_mean(summary: Mapping[str, Any], layer: int) -> str:
+    """Format mean and standard deviation as the paper does: 0.69±0.27."""
+    if summary["mean"][layer] is None:
+        return NO_VALUE
+    return f"{format_number(summary['mean'][layer])}±{format_number(summary['sd'][layer])}"
+
+
+def format_interval(summary: Mapping[str, Any], layer: int) -> str:
+    """Format a mean and its confidence interval."""
+    if summary["mean"][layer] is None:
+        return NO_VALUE
+    low, high = (format_number(summary[end][layer]) for end in ("low", "high"))
+    return f"{format_number(summary['mean'][layer])} [{low}, {high}]"
+
+
+def format_p(p: float | None) -> str:
+    """Format a p value; "same" if there is none because all differences are 0."""
+    if p is None:
+        return "same"
+    return "p<0.001" if p < 0.001 else f"p={p:.3f}"
+
+
+def layer_names(n: int) -> tuple[str, ...]:
+    """Return the column names L1, L2 and so on."""
+    return tuple(f"L{i + 1}" for i in range(n))
+
+
+def table_by_layer(caption: str, rows: Sequence[tuple[str, ...]]) -> Table:
+    """Return a table whose columns after the first are the layers."""
+    n_layers = max(len(row) for row in rows) - 1
+    return Table(caption, ("", *layer_names(n_layers)), tuple(rows))
+
+
+def provenance(result: Result) -> str:
+    """Return a line with the model, the data, the command and the date."""
+    settings = result.settings
+    parts = [f"Model: {settings['model']}." if "model" in settings else ""]
+    parts.append(f"Data: {settings['data']}." if "data" in settings else "")
+    if result.command:
+        parts.append(
+            f"Command: `{result.command}`, run on {result.date}, attnflow {result.version}."
+        )
+    return " ".join(part for part in parts if part)
+
+
+# Tables that several reports share.
+
+
+def paper_table(
+    caption: str, paper: Mapping[str, Sequence[str]], ours: Mapping[str, Mapping[str, Any]]
+) -> Table:
+    """Return the rows of the paper, each followed by ours.
+
+    paper: the printed cells by method. ours: summaries by method, by the name of the rows.
+    """
+    rows: list[tuple[str, ...]] = []
+    for method in PAPER_METHODS:
+        rows.append((f"{method.capitalize()}, paper", *paper[method]))
+        for name, methods in ours.items():
+            cells = (format_mean(methods[method], i) for i in range(len(paper[method])))
+            rows.append((f"{method.capitalize()}, {name}", *cells))
+    return table_by_layer(caption, rows)
+
+
+def interval_table(caption: str, methods: Mapping[str, Any]) -> Table:
+    """Return the means with their confidence intervals."""
+    rows = [
+        (method.capitalize(), *(format_interval(summary, i) for i in range(len(summary["mean"]))))
+        for method, summary in methods.items()
+    ]
+    return table_by_layer(caption, rows)
+
+
+def comparison_table(caption: str, comparisons: Sequence[Mapping[str, Any]]) -> Table:
+    """Return differences between methods with corrected p values."""
+    rows = []
+    for comparison in comparisons:
+        cells = (
+            "same" if p is None else f"{difference:+.3f} {format_p(p)}"
+            for difference, p in zip(comparison["difference"], comparison["p"], strict=True)
+        )
+        rows.append((f"{comparison['first']} {MINUS} {comparison['second']}", *cells))
+    return table_by_layer(caption, rows)
+
+
+def variants_table(caption: str, variants: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return mean and standard deviation for each variant and method."""
+    rows = [
+        (f"{variant}: {method}", *(format_mean(summary, i) for i in range(len(summary["mean"]))))
+        for variant, methods in variants.items()
+        for method, summary in methods.items()
+    ]
+    return table_by_layer(caption, rows)
+
+
+def first_token_table(shares: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Return the share of the scores that the first token has. shares: by row name and method."""
+    rows = [
+        (f"{name}: {method}", *(format_number(share) for share in methods[method]))
+        for name, methods in shares.items()
+        for method in PAPER_METHODS
+    ]
+    return table_by_layer("Share of the scores on the first token, [CLS]", rows)

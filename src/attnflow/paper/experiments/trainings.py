@@ -1,98 +1,99 @@
-"""Tables 1 and 2 for several trainings of the verb-number model: what the weights decide."""
+"""Tables 1 and 2 for several trained models: how much the results depend on the weights."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from attnflow.errors import InputError
-from attnflow.paper.experiments import table1, table2
-from attnflow.paper.experiments.agreement import MODEL, describe, encode, stages
-from attnflow.paper.experiments.agreement_report import claims_table
-from attnflow.paper.experiments.correlating import correlate, select, sum_up
-from attnflow.paper.experiments.layout import layer_names, mean_and_sd, name, provenance
-from attnflow.paper.experiments.measuring import METHODS, open_model
-from attnflow.paper.experiments.options import Options, Progress
-from attnflow.paper.experiments.report import Report, Table
-from attnflow.paper.experiments.result import Result
-from attnflow.paper.experiments.sentences import Agreement, read_agreement
+from attnflow.paper.experiments.agreement import MODEL, describe_settings, encode_examples
+from attnflow.paper.experiments.agreement_tables import (
+    PAPER_TABLE1,
+    PAPER_TABLE2,
+    claims_table,
+    means_by_method,
+    printed_means,
+)
+from attnflow.paper.experiments.correlations import (
+    IMPORTANCE_TITLES,
+    correlate,
+    select,
+    summarize_correlations,
+)
+from attnflow.paper.experiments.experiment import PAPER_METHODS, Options, Result
+from attnflow.paper.experiments.measurements import accuracy, open_model, split_progress
+from attnflow.paper.experiments.report import (
+    Report,
+    Table,
+    format_mean,
+    layer_names,
+    provenance,
+)
+from attnflow.paper.experiments.sentences import AgreementSets, read_agreement
+from attnflow.progress import Progress
 
-NAME = "trainings"
-KINDS: dict[str, tuple[str, ModuleType]] = {
-    "blank_out": ("blank-out", table1),
-    "l2": ("input gradients (l2)", table2),
-}
+PAPER_TABLES = {"blank_out": PAPER_TABLE1, "l2": PAPER_TABLE2}
 
-MEANING = (
-    "The same measurement as in tables 1 and 2, on the same sentences, for several models of the "
-    "same size that were trained on the same data. Those named plain learnt nothing but the number "
-    "of the verb, as in the paper (`attnflow train verb-number --no-helping-tasks`); those named "
-    "helped also learnt to guess blanked words and tags, as the model that comes with attnflow "
-    "did. The number after the name is the seed. All tokens count, [CLS] too."
+METHOD = (
+    "The measurements of tables 1 and 2 on the same sentences, for models of the same size trained "
+    "on the same data. Models named plain learned only the number of the verb, as in the paper "
+    "(`attnflow train verb-number --no-helping-tasks`). Models named helped also learned auxiliary "
+    "tasks, predicting masked words and tags, as the bundled model did. The number in the name is "
+    "the seed. All tokens count, [CLS] included."
 )
 
 
 def run(options: Options, progress: Progress | None) -> Result:
-    """Correlate the scores of [CLS] for each model that `options.model` names, with commas."""
+    """Correlate the scores of [CLS] for each model in `options.model`, separated by commas."""
     models = [part.strip() for part in (options.model or MODEL).split(",") if part.strip()]
-    titles = [Path(model).name for model in models]
-    if not models or len(set(titles)) < len(titles):
+    names = [Path(model).name for model in models]
+    if not models or len(set(names)) < len(names):
         raise InputError(
             f"the models are {options.model!r}",
-            expected="one or more names or folders with commas between them, whose last parts "
-            "differ",
-            fix="Name them like that.",
+            expected="names or folders, separated by commas, whose last parts differ",
+            fix="Use for example --model runs/plain-0,runs/plain-1.",
         )
-    sentences = read_agreement(options)
-    begin = stages(progress, 2 * len(models))
-    found: dict[str, Any] = {}
+    sets = read_agreement(options)
+    stages = split_progress(progress, 2 * len(models))
+    numbers: dict[str, Any] = {}
     settings: dict[str, Any] = {}
-    for title, model in zip(titles, models, strict=True):
-        found[title], settings = _measure(replace(options, model=model), sentences, begin)
-    return Result(NAME, {"models": found}, {**settings, "model": ", ".join(titles)})
+    for name, model in zip(names, models, strict=True):
+        numbers[name], settings = _measure(replace(options, model=model), sets, stages)
+    return Result("trainings", {"models": numbers}, {**settings, "model": ", ".join(names)})
 
 
 def _measure(
-    options: Options, sentences: Agreement, begin: Callable[[], Progress | None]
+    options: Options, sets: AgreementSets, stages: Iterator[Progress | None]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Accuracy and correlations of one model, and the settings."""
-    texts = encode(open_model(options, MODEL), sentences.natural, options)
-    attention, importance = texts.attention(progress=begin()), texts.importance(begin())
-    numbers: dict[str, Any] = {
-        "accuracy": round(float(np.mean([one["right"][0] for one in importance])), 4)
-    }
-    for kind in KINDS:
-        numbers[kind] = sum_up(correlate(attention, select(importance, kind)))
-    return numbers, describe(texts, sentences)
+    """Return the accuracy and the correlations of one model, and the settings."""
+    texts = encode_examples(open_model(options, MODEL), sets.natural, options)
+    attention, importance = texts.attention(progress=next(stages)), texts.importance(next(stages))
+    numbers: dict[str, Any] = {"accuracy": accuracy(importance)}
+    for kind in IMPORTANCE_TITLES:
+        numbers[kind] = summarize_correlations(correlate(attention, select(importance, kind)))
+    return numbers, describe_settings(texts, sets)
 
 
 def render(result: Result) -> Report:
-    """For blank-out and for gradients: the correlations of each model, and what they show."""
+    """Render the correlations of each model, and which of the paper's observations hold."""
     models = result.numbers["models"]
-    parts: list[str | Table] = [provenance(result), MEANING]
-    for kind, (what, table) in KINDS.items():
-        parts.append(_correlations(f"Correlation with {what}", kind, models))
-        printed = {m: [float(cell.split("±")[0]) for cell in table.PAPER[m]] for m in METHODS}
-        shapes = {
-            title: {m: found[kind][m]["mean"] for m in METHODS} for title, found in models.items()
-        }
-        if all(len(means["raw"]) == len(printed["raw"]) for means in shapes.values()):
-            claims = claims_table({"paper": printed, **shapes})
-            parts.append(replace(claims, caption=f"{claims.caption}, for {what}"))
+    parts: list[str | Table] = [provenance(result), METHOD]
+    for kind, title in IMPORTANCE_TITLES.items():
+        parts.append(_correlation_table(f"Correlation with {title}", kind, models))
+        printed = printed_means(PAPER_TABLES[kind])
+        means = {name: means_by_method(numbers[kind]) for name, numbers in models.items()}
+        if all(len(columns["raw"]) == len(printed["raw"]) for columns in means.values()):
+            claims = claims_table({"paper": printed, **means})
+            parts.append(replace(claims, caption=f"{claims.caption}: {title}"))
     return Report("Beyond the paper: other trainings", tuple(parts))
 
 
-def _correlations(caption: str, kind: str, models: Mapping[str, Any]) -> Table:
-    rows: list[Sequence[str]] = []
-    for title, found in models.items():
-        for method in METHODS:
-            summed = found[kind][method]
-            cells = [mean_and_sd(summed, i) for i in range(len(summed["mean"]))]
-            rows.append((f"{title}: {name(method)}", f"{found['accuracy']:.3f}", *cells))
-    n = max(len(row) for row in rows) - 2
-    return Table(
-        caption, ("model: method", "accuracy", *layer_names(n)), tuple(tuple(row) for row in rows)
-    )
+def _correlation_table(caption: str, kind: str, models: Mapping[str, Any]) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for name, numbers in models.items():
+        for method in PAPER_METHODS:
+            summary = numbers[kind][method]
+            cells = (format_mean(summary, i) for i in range(len(summary["mean"])))
+            rows.append((f"{name}: {method}", f"{numbers['accuracy']:.3f}", *cells))
+    n_layers = max(len(row) for row in rows) - 2
+    return Table(caption, ("model: method", "accuracy", *layer_names(n_layers)), tuple(rows))

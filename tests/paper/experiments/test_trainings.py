@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from attnflow import InputError
-from attnflow.paper.experiments import table1, trainings
+from attnflow.paper.experiments import trainings
+from attnflow.paper.experiments.agreement_tables import run_table1
 from attnflow.paper.experiments.report import to_text
 from tests.refusal import refusal
 
@@ -15,24 +16,24 @@ def result(options):
     return trainings.run(replace(options, model="verb-number, verb-number-causal"), None)
 
 
-def test_a_model_s_numbers_are_those_of_table_1(result, options):
-    expected = table1.run(options, None).numbers
+def test_the_numbers_of_a_model_are_those_of_table_1(result, options):
+    expected = run_table1(options, None).numbers
     found = result.numbers["models"]["verb-number"]
     assert found["accuracy"] == expected["accuracy"]
     for method in ("raw", "rollout", "flow"):
         assert found["blank_out"][method]["mean"] == expected["methods"][method]["mean"]
 
 
-def test_the_report_names_every_model_beside_the_paper(result):
+def test_the_report_compares_every_model_with_the_paper(result):
     text = to_text(trainings.render(result))
     assert "verb-number-causal: flow" in text
-    claims = [part for part in trainings.render(result).tables if "shape" in part.caption]
+    claims = [part for part in trainings.render(result).tables if "observations" in part.caption]
     assert [table.header for table in claims] == [
         ("", "paper", "verb-number", "verb-number-causal")
     ] * 2
 
 
 @pytest.mark.parametrize("models", ["one/model,other/model", " , "])
-def test_models_that_cannot_be_told_apart(options, models):
-    with refusal(InputError, f"the models are {models!r}", "with commas between them"):
+def test_models_need_different_names(options, models):
+    with refusal(InputError, repr(models), "--model"):
         trainings.run(replace(options, model=models), None)

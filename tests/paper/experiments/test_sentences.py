@@ -1,27 +1,27 @@
-"""Where the sentences of experiments come from."""
+"""Sentences of experiments: data sets, files and the grammar."""
 
 import pytest
 
 from attnflow.errors import FileError
-from attnflow.paper.experiments.options import Options, default_cache
+from attnflow.paper.experiments.experiment import Options
 from attnflow.paper.experiments.sentences import find_data, read_agreement, read_sentiment
 from tests.data.published import published
 from tests.refusal import refusal
 
 
-def test_without_data_the_command_is_named(tmp_path, monkeypatch):
+def test_missing_data_names_the_command_and_the_grammar(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ATTNFLOW_DATA", raising=False)
-    with refusal(FileError, "no folder of data was named", "`attnflow data`", "--data grammar"):
+    with refusal(FileError, "`attnflow data`", "--data FOLDER", "--data grammar"):
         read_agreement(Options())
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with refusal(FileError, f"{tmp_path / 'none'} is no folder", "--data FOLDER"):
+def test_a_missing_folder_is_an_error(tmp_path):
+    with refusal(FileError, str(tmp_path / "none"), "--data FOLDER"):
         find_data(str(tmp_path / "none"))
 
 
-def test_the_folder_is_found_by_the_environment_or_its_name(tmp_path, monkeypatch):
+def test_the_folder_comes_from_the_option_the_environment_or_its_name(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -32,30 +32,31 @@ def test_the_folder_is_found_by_the_environment_or_its_name(tmp_path, monkeypatc
     assert find_data("data").name == "data"
 
 
-def test_a_folder_without_the_set_names_the_file(tmp_path):
+def test_a_folder_without_the_data_set_names_the_missing_file(tmp_path):
     with refusal(FileError, "numpred.val", "`attnflow data`"):
         read_agreement(Options(data=str(tmp_path)))
     with refusal(FileError, "dev.tsv", "`attnflow data`"):
         read_sentiment(Options(data=str(tmp_path)))
 
 
-def test_the_grammar_makes_up_as_many_as_asked_for():
-    made = read_agreement(Options(data="grammar", examples=30))
-    assert len(made.natural) == 30
-    assert sum(len(group) for group in made.by_attractors.values()) == 30
-    assert all(e.attractors == k for k, group in made.by_attractors.items() for e in group)
+def test_the_grammar_generates_the_requested_number():
+    sets = read_agreement(Options(data="grammar", examples=30))
+    assert len(sets.natural) == 30
+    assert sum(len(group) for group in sets.by_attractors.values()) == 30
+    assert all(e.attractors == k for k, group in sets.by_attractors.items() for e in group)
 
 
 def test_the_grammar_has_no_sentiment():
-    with refusal(FileError, "makes up no sentiment", "attnflow data sst2"):
+    with refusal(FileError, "grammar", "attnflow data sst2"):
         read_sentiment(Options(data="grammar"))
 
 
+@pytest.mark.slow
 def test_the_published_data_has_the_sets_of_the_tables():
     folder = published("linzen_numpred", "amalgum_agreement", "ud_agreement", "sst2")
-    found = read_agreement(Options(data=str(folder)))
-    assert len(found.natural) == 2000
-    assert {k: len(v) for k, v in found.by_attractors.items()} == {
+    sets = read_agreement(Options(data=str(folder)))
+    assert len(sets.natural) == 2000
+    assert {k: len(v) for k, v in sets.by_attractors.items()} == {
         0: 505,
         1: 500,
         2: 500,
@@ -66,13 +67,7 @@ def test_the_published_data_has_the_sets_of_the_tables():
     assert len(read_sentiment(Options(data=str(folder)))) == 872
 
 
-@pytest.mark.parametrize("home", ["", "somewhere"])
-def test_the_cache_is_where_caches_are(monkeypatch, home):
-    monkeypatch.setenv("XDG_CACHE_HOME", home)
-    assert default_cache().parts[-2:] == ("attnflow", "experiments")
-    assert str(default_cache()).startswith(home or str(default_cache().home()))
-
-
+@pytest.mark.slow
 def test_without_treebanks_the_other_sets_are_the_same(tmp_path):
     folder = published("linzen_numpred", "amalgum_agreement", "ud_agreement")
     (tmp_path / "linzen_numpred").symlink_to(folder / "linzen_numpred")
@@ -80,8 +75,8 @@ def test_without_treebanks_the_other_sets_are_the_same(tmp_path):
     whole = read_agreement(Options(data=str(folder)))
     assert alone.natural == whole.natural
     assert alone.by_attractors == {**whole.by_attractors, 0: ()}
-    assert whole.groups.startswith("Those without attractors are of the treebanks EWT and PUD")
-    assert alone.groups.startswith("They are held out of numpred.test.1 to numpred.test.5")
+    assert whole.attractor_source.startswith("Sentences without attractors come from the treebanks")
+    assert alone.attractor_source.startswith("Sentences with attractors are held out")
 
 
 SIMPLE = "VBZ\tthe key\nVBP\tthe keys\nVBZ\tthe key\n"
@@ -106,16 +101,16 @@ TREEBANK = "1\tKeys\t_\t_\tNNS\t_\t2\tnsubj\t_\t_\n2\topen\t_\t_\tVBP\t_\t0\troo
         ("en.conllu", TREEBANK, ["keys"], [0]),
     ],
 )
-def test_a_file_of_any_kind(tmp_path, name, text, prefixes, attractors):
+def test_a_file_in_any_format(tmp_path, name, text, prefixes, attractors):
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
-    found = read_agreement(Options(data=str(path)))
-    assert [example.text for example in found.natural] == prefixes
-    assert list(found.by_attractors) == attractors
-    assert found.source.startswith(f"prefixes of {name}, each once; the model may have been")
+    sets = read_agreement(Options(data=str(path)))
+    assert [example.text for example in sets.natural] == prefixes
+    assert list(sets.by_attractors) == attractors
+    assert sets.source.startswith(f"unique prefixes of {name}")
 
 
-def test_a_sample_of_a_file_is_drawn_by_its_seed(tmp_path):
+def test_a_sample_of_a_file_depends_on_the_seed(tmp_path):
     path = tmp_path / "numpred.val"
     path.write_text("".join(f"VBZ\tthe key {i}\n" for i in range(100)), encoding="utf-8")
     first, same, other = (

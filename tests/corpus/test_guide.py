@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tests.corpus.faking import run
+from tests.corpus.fakes import run
 
 GUIDE = Path(__file__).parents[2] / "docs" / "corpus.md"
 
@@ -26,7 +26,7 @@ def scores(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("scores")
 def test_queries_of_the_guide_run():
-    best, words, refused = (duckdb.execute(query).fetchall() for query in blocks("sql"))
+    best, words, rejected = (duckdb.execute(query).fetchall() for query in blocks("sql"))
     assert [row[0] for row in best] == ["0", "2", "3"]
     assert sorted((token, n) for token, _, n in words) == [
         ("cabinets", 1),
@@ -34,7 +34,7 @@ def test_queries_of_the_guide_run():
         ("the", 3),
         ("to", 1),
     ]
-    assert refused == [("empty", 1)]
+    assert rejected == [("empty", 1)]
 
 
 @pytest.mark.usefixtures("scores")

@@ -1,4 +1,4 @@
-"""Settings as JSON, and scores as Parquet: what is refused, and what comes back."""
+"""Parquet files of scores: columns, row groups, reading, and damaged pages."""
 
 import io
 
@@ -7,15 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnflow.corpus import parquet
-from attnflow.corpus import results as reading
 from attnflow.corpus.example import Example, Outcome, Scored
-from attnflow.corpus.job import _complete
 from attnflow.corpus.manifest import Manifest
 from attnflow.corpus.parquet import write_parquet
+from attnflow.corpus.results import read_shard, row_groups
 from attnflow.corpus.settings import Settings
-from attnflow.errors import FileError, InputError
-from tests.corpus.faking import score
-from tests.refusal import refusal
+from attnflow.errors import FileError
+from tests.corpus.fakes import score
 
 
 def written(results, settings):
@@ -50,7 +48,7 @@ def test_one_row_for_each_position_and_layer_by_hand():
     ]
     for row in rows:
         assert (row["index"], row["id"], row["line"], row["text"]) == (7, "seven", 8, "a b")
-        assert row["tokens"] == ["a", "\\ud800"]  # half a pair, as UTF-8 can write it
+        assert row["tokens"] == ["a", "\\ud800"]  # half a surrogate pair, escaped
         assert (row["special"], row["explained"]) == ([False, True], 1)
         assert row["blank_out"] == [0.5, None]
         assert (row["prediction"], row["prediction_probability"]) == ("singular", 0.75)
@@ -68,7 +66,7 @@ def test_large_shards_are_written_in_row_groups(monkeypatch):
 
 
 def of_all_positions(index, text, n=4):
-    """An example of n tokens with scores of all positions, two layers each."""
+    """An example of n tokens with scores of all positions at two layers."""
     return Scored(
         example=Example(index, str(index), text),
         tokens=tuple("abcdefgh"[:n]),
@@ -86,13 +84,11 @@ def of_all_positions(index, text, n=4):
     [
         ("CHARACTERS", 1000, [8, 8]),  # 8 rows of 104 characters are 832
         ("CHARACTERS", 500, [4, 4, 4, 4]),  # two positions of two layers are 416
-        ("CHARACTERS", 1, [2] * 8),  # a position is never cut
+        ("CHARACTERS", 1, [2] * 8),  # a position is never split
         ("CELLS", 24, [6, 2, 6, 2]),  # three positions of two layers and four tokens
     ],
 )
-def test_a_text_is_not_held_for_more_rows_than_there_is_room_for(
-    monkeypatch, tmp_path, limit, value, sizes
-):
+def test_long_examples_are_split_into_row_groups(monkeypatch, tmp_path, limit, value, sizes):
     settings = Settings(methods=("rollout",), positions="all", truncate="cut")
     results = [of_all_positions(i, "x" * 100) for i in range(2)]
     expected = pq.read_table(io.BytesIO(written(results, settings)))
@@ -103,26 +99,26 @@ def test_a_text_is_not_held_for_more_rows_than_there_is_room_for(
     assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == sizes
     assert file.read() == expected
     manifest = Manifest(settings, 2, {}, {}, ())
-    first, second = reading._read(path, manifest)
+    first, second = read_shard(path, manifest)
     assert (first.index, second.index) == (0, 1)
     assert first.positions == (0, 1, 2, 3)
     assert np.array_equal(second.scores["rollout"], results[1].scores["rollout"])
-    [found] = reading._read(path, manifest, ("id", "1"))
+    [found] = read_shard(path, manifest, ("id", "1"))
     assert found.index == 1
 
 
-def test_a_flipped_bit_is_seen_by_who_reads_the_page(tmp_path):
+def test_a_flipped_bit_is_detected_when_the_page_is_read(tmp_path):
     settings = Settings(methods=("rollout",))
     results = [score(Example(i, str(i), f"the key {i}"), settings) for i in range(20)]
     whole = written(results, settings)
     path = tmp_path / "part-000000.parquet"
 
     def read():
-        return [group.to_pylist() for group in reading.row_groups(path)]
+        return [group.to_pylist() for group in row_groups(path)]
 
     path.write_bytes(whole)
     expected, seen = read(), []
-    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")  # the rest are names and places
+    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")  # the footer follows
     for place in range(4, pages, 23):
         damaged = bytearray(whole)
         damaged[place] ^= 1
@@ -135,50 +131,9 @@ def test_a_flipped_bit_is_seen_by_who_reads_the_page(tmp_path):
     assert all("cannot be read (" in message for message in seen)
 
 
-def test_no_rows_are_a_file_with_columns():
+def test_a_file_without_rows_has_columns():
     settings = Settings(methods=("raw",))
     table = pq.read_table(io.BytesIO(written([], settings)))
     assert table.num_rows == 0
     assert table.column_names[-1] == "raw"
     assert "target" not in table.column_names
-
-
-def test_settings_come_back_from_json():
-    settings = Settings(methods=("raw", "flow"), positions=(0, "[SEP]"), layers=(1, -1), heads=3)
-    assert Settings.from_json(settings.to_json()) == settings
-    with refusal(InputError, "the settings differ in color", "expected those of this version"):
-        Settings.from_json({**settings.to_json(), "color": "red"})
-
-
-@pytest.mark.parametrize(
-    ("given", "device", "expected"),
-    [
-        ({}, "cpu", ("cpu", 1024)),
-        ({}, "cuda", ("cuda", 16_384)),
-        ({"device": "cpu"}, "cuda", ("cpu", 1024)),
-        ({"batch_tokens": 99}, "cuda", ("cuda", 99)),
-    ],
-)
-def test_a_gpu_takes_larger_batches(given, device, expected):
-    settings = Settings(**_complete(given, device))
-    assert (settings.device, settings.batch_tokens) == expected
-
-
-@pytest.mark.parametrize(
-    ("options", "wording"),
-    [
-        ({"methods": ("rollout", "rollout")}, "methods is rollout, rollout; expected each name"),
-        ({"methods": ("shap",)}, "methods has 'shap'; expected 'raw', 'rollout' or 'flow'"),
-        ({"methods": ()}, "no method was given"),
-        ({"positions": "last"}, "positions is 'last'; expected 'explained', 'all', or indices"),
-        ({"positions": ()}, "positions is ()"),
-        ({"positions": (0, "")}, "positions is (0, '')"),
-        ({"positions": (0, 1.5)}, "expected 'explained', 'all', or indices and tokens"),
-        ({"edges": "thick"}, "edges is 'thick'; expected 'attention', 'effective', 'gradient' or"),
-        ({"truncate": "fold"}, "truncate is 'fold'; expected 'error' or 'cut'"),
-        ({"batch_tokens": 0}, "batch_tokens is 0; expected 1 or more"),
-    ],
-)
-def test_settings_that_are_refused(options, wording):
-    with refusal(InputError, wording):
-        Settings(**options)

@@ -1,298 +1,290 @@
-"""The command `corpus run`: whole data sets in, shards of Parquet out; and its companions."""
+"""The command `corpus run`, and the group of the corpus commands.
+
+The options that decide what is computed are derived from the fields of
+`attnflow.corpus.settings.Settings`; the others are listed in `run`. The commands that read a
+finished corpus are in `corpus_results`.
+"""
 
 import json
-from dataclasses import asdict
-from difflib import get_close_matches
-from enum import StrEnum
+from collections.abc import Iterator
+from dataclasses import MISSING, asdict, fields
+from inspect import Parameter, signature
 from os.path import isdir
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
-from attnflow.cli import corpus_results as corpus_checking
-from attnflow.cli import corpus_results as corpus_reading
-from attnflow.cli.explain import Edges, Truncation
-from attnflow.cli.options import (
-    HeadsOption,
-    NormalizeOption,
-    ResidualOption,
-    Scaling,
-    ThreadsOption,
-    clear_errors,
-    echo,
-    number_or_text,
-)
-from attnflow.cli.progress import clock, plain_warnings, shown_progress, stopping
+from attnflow.cli import corpus_results
+from attnflow.cli.options import clear_errors, echo
+from attnflow.cli.progress_bars import clock, plain_warnings, show_status, stop_on_signals
+from attnflow.corpus.settings import OPTIONS, SHARD_SIZE, EngineName, Format, Option, Settings
 from attnflow.errors import InputError
 
 if TYPE_CHECKING:
-    from attnflow.corpus.progress import Summary
+    from attnflow.corpus.status import Summary
+
+# Panels of the help.
+SCORES, INPUT, EXECUTION, REPORT = "Scores", "Input", "Execution", "Report"
 
 
-class EngineName(StrEnum):
-    """Where to compute."""
-
-    LOCAL = "local"
-    RAY = "ray"
+def _join_choices(choices: tuple[str, ...]) -> str | None:
+    """Return the placeholder of an option with fixed choices; None if it has none."""
+    return f"[{'|'.join(choices)}]" if choices else None
 
 
-class InputFormat(StrEnum):
-    """How the input is written."""
+class RunCommand(TyperCommand):
+    """A command whose help lists the registered methods and edges.
 
-    TEXT = "text"
-    CSV = "csv"
-    TSV = "tsv"
-    JSONL = "jsonl"
-    PARQUET = "parquet"
+    They are looked up only for the help of this command: that imports the registries and plugins.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        for parameter in self.params:
+            if isinstance(parameter, TyperOption) and parameter.name in OPTIONS:
+                parameter.help = OPTIONS[parameter.name].full_help()
+        super().format_help(ctx, formatter)
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
+    """Add the group `corpus` to the command line."""
     corpus = typer.Typer(
-        help="Score whole data sets; what is killed goes on where it was.", no_args_is_help=True
+        help="Score whole data sets. Interrupted runs resume.", no_args_is_help=True
     )
-    corpus.command()(run)
-    corpus_checking.register(corpus)
-    corpus_reading.register(corpus)
+    corpus.command(cls=RunCommand)(run)
+    corpus_results.register(corpus)
     app.add_typer(corpus, name="corpus")
 
 
 def run(  # noqa: PLR0913 - one argument for each option
-    given: Annotated[
+    data: Annotated[
         str,
         typer.Argument(
             metavar="INPUT",
-            help="A file of texts (.txt, .csv, .tsv or .jsonl, also with .gz, or .parquet), or "
-            "hf:name[:split] for a data set of Hugging Face.",
+            help="File of texts (.txt, .csv, .tsv, .jsonl, each also with .gz, or .parquet), or "
+            "hf:name[:split] for a Hugging Face data set.",
         ),
     ],
     *,
-    out: Annotated[Path, typer.Option(help="The folder to write to, or to go on in.")],
-    model: Annotated[
-        str, typer.Option(help="A folder with a model in safetensors, or a name on the hub.")
-    ] = "verb-number",
-    tokenizer: Annotated[
-        str | None, typer.Option(help="A folder or name, if the tokenizer is not with the model.")
-    ] = None,
-    methods: Annotated[
-        str, typer.Option(help="raw, rollout, flow, several with commas, all or none.")
-    ] = "rollout",
-    importance: Annotated[
-        str, typer.Option(help="blank_out, input_gradients, both with a comma, or none.")
-    ] = "none",
-    positions: Annotated[
-        str,
-        typer.Option(
-            help="explained: the mask, the last token of a decoder, or [CLS]; all; or indices and "
-            "tokens with commas, such as 0,-2,[SEP]."
-        ),
-    ] = "explained",
-    layers: Annotated[
-        str, typer.Option(help="Numbers from 1 with commas, -1 for the last, or all.")
-    ] = "all",
-    target: Annotated[
-        str | None,
-        typer.Option(help="A class or token to explain, by number or name; the predicted one."),
-    ] = None,
-    words: Annotated[bool, typer.Option("--words", help="Merge the tokens of each word.")] = False,
-    edges: Annotated[Edges, typer.Option(help="What edges are weighted by.")] = Edges.ATTENTION,
-    heads: HeadsOption = "mean",
-    residual_weight: ResidualOption = 0.5,
-    normalize: NormalizeOption = Scaling.NONE,
-    truncate: Annotated[
-        Truncation,
-        typer.Option(help="error refuses a text longer than the model takes; cut shortens it."),
-    ] = Truncation.ERROR,
+    out: Annotated[Path, typer.Option(help="Folder to write to, or to resume in.")],
     text_column: Annotated[
-        str | None, typer.Option(help="The column of the texts; text or sentence if not given.")
+        str | None,
+        typer.Option(
+            help="Column of the texts. Default: text, or sentence.", rich_help_panel=INPUT
+        ),
     ] = None,
     id_column: Annotated[
-        str | None, typer.Option(help="The column of ids; the number of the row if not given.")
+        str | None,
+        typer.Option(help="Column of the IDs. Default: the row number.", rich_help_panel=INPUT),
     ] = None,
-    form: Annotated[
-        InputFormat | None, typer.Option("--format", help="If the name does not say it.")
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar=_join_choices(get_args(Format)),
+            help="If the file has another extension.",
+            rich_help_panel=INPUT,
+        ),
     ] = None,
     input_id: Annotated[
         str | None,
-        typer.Option(help="What to tell the input by, instead of reading it for a checksum."),
+        typer.Option(help="Input ID (instead of a checksum).", rich_help_panel=INPUT),
     ] = None,
-    batch_tokens: Annotated[
-        int | None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Stop at the first invalid row.", rich_help_panel=INPUT),
+    ] = False,
+    shard_size: Annotated[
+        int, typer.Option(min=1, help="Rows in a shard.", rich_help_panel=EXECUTION)
+    ] = SHARD_SIZE,
+    shards: Annotated[
+        str | None,
         typer.Option(
-            min=1,
-            help="Tokens that the model is run on at once: 1024, on a GPU 16384 if not given.",
+            metavar="A:B",
+            help="Only shards A to B - 1, such as 0:100.",
+            rich_help_panel=EXECUTION,
         ),
     ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="Where models run: cpu or cuda; a GPU if there is one.")
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar=_join_choices(get_args(EngineName)),
+            help="This machine, or a Ray cluster.",
+            rich_help_panel=EXECUTION,
+        ),
+    ] = "local",
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="Default: all processors.", rich_help_panel=EXECUTION),
     ] = None,
-    shard_size: Annotated[int, typer.Option(min=1, help="Rows of the input in a shard.")] = 1000,
-    shards: Annotated[
-        str | None, typer.Option(metavar="A:B", help="Only shards A to B - 1, such as 0:100.")
-    ] = None,
-    engine: Annotated[EngineName, typer.Option(help="Where to compute.")] = EngineName.LOCAL,
-    threads: ThreadsOption = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Workers of the Ray cluster that hold the model.")
+        int | None,
+        typer.Option(min=1, help="Ray workers, which hold the model.", rich_help_panel=EXECUTION),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="Of a Ray cluster; auto finds one that runs, local starts one."),
+        typer.Option(
+            help="Ray cluster: host:port, auto for a running one, local to start one.",
+            rich_help_panel=EXECUTION,
+        ),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first bad row.")] = False,
     accept_versions: Annotated[
-        bool, typer.Option("--accept-versions", help="Go on with other versions of libraries.")
+        bool,
+        typer.Option(
+            "--accept-versions",
+            help="Resume with other library versions.",
+            rich_help_panel=EXECUTION,
+        ),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=REPORT)
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON.", rich_help_panel=REPORT)
+    ] = False,
     summary: Annotated[
-        Path | None, typer.Option(help="Write the summary as JSON to this file.")
+        Path | None,
+        typer.Option(help="Write the summary as JSON to this file.", rich_help_panel=REPORT),
     ] = None,
+    **settings: Any,
 ) -> None:
-    """Score every text of an input, and write the scores as Parquet to a folder.
+    """Score every text of an input, and write the scores to a folder as Parquet.
 
-    Killed at any moment, the same command goes on where it was. Bad rows are written to the
-    folder's errors. Exits with 0 when all is done, 1 for a failure, 2 for misuse, 130 after Ctrl-C.
+    Interrupted runs resume: run the same command again. Invalid rows are recorded as rejected.
+    Exit codes: 0 if complete, 1 after a failure, 2 for invalid options, 130 after Ctrl-C.
 
     Example: attnflow corpus run texts.txt --model ./my-model --methods rollout,flow --out scores
     """
-    settings: dict[str, Any] = {
-        "model": model,
-        "tokenizer": tokenizer,
-        "target": None if target is None else number_or_text(target),
-        "words": words,
-        "edges": edges.value,
-        "heads": number_or_text(heads),
-        "residual_weight": residual_weight,
-        "normalize": normalize.value,
-        "truncate": truncate.value,
-    }
-    given_too = {"device": device, "batch_tokens": batch_tokens}
-    settings |= {name: value for name, value in given_too.items() if value is not None}
-    with clear_errors(), stopping(at_once=engine is EngineName.LOCAL) as stopper:
-        _require_folder(summary)
-        settings["methods"] = _names(methods, ("raw", "rollout", "flow"))
-        settings["importance"] = _names(importance, ("blank_out", "input_gradients"))
-        settings["positions"] = _positions(positions)
-        settings["layers"] = None if layers == "all" else _numbers(layers, "--layers")
+    with clear_errors(), stop_on_signals(at_once=engine == "local") as stopper:
+        _check_summary_path(summary)
         from attnflow.corpus.job import run as run_corpus
         from attnflow.storage import write_json
 
-        with plain_warnings(), shown_progress(quiet) as progress:
-            done = run_corpus(
-                given,
+        with plain_warnings(), show_status(quiet) as on_status:
+            result = run_corpus(
+                data,
                 out,
                 text_column=text_column,
                 id_column=id_column,
-                format=None if form is None else form.value,
+                format=file_format,  # type: ignore[arg-type]
                 input_id=input_id,
                 shard_size=shard_size,
-                shards=_range(shards),
-                engine=engine.value,
+                shards=_parse_shards(shards),
+                engine=engine,  # type: ignore[arg-type]
                 threads=threads,
                 workers=workers,
                 address=address,
                 strict=strict,
                 accept_versions=accept_versions,
-                progress=progress,
+                on_status=on_status,
                 stop=stopper,
-                **settings,
+                **_parse_settings(settings),
             )
         if summary is not None:
-            write_json(summary, _summary_to_json(done))
+            write_json(summary, _summary_to_json(result))
         if as_json:
-            echo(json.dumps(_summary_to_json(done), indent=2))
+            echo(json.dumps(_summary_to_json(result), indent=2))
         elif not quiet:
-            _print_summary(done, shards)
-    if done.interrupted:
+            _print_summary(result, shards)
+    if result.interrupted:
         raise typer.Exit(stopper.exit_code)
 
 
-def _require_folder(path: Path | None) -> None:
-    """Refuse a summary that could not be written, before the run and not after it."""
+def _setting_parameters() -> Iterator[Parameter]:
+    """Yield a keyword parameter of the command for each field of `Settings`."""
+    for field in fields(Settings):
+        option: Option = field.metadata["option"]
+        assert field.default is not MISSING
+        details: dict[str, Any] = {
+            "help": option.help,
+            "min": option.minimum,
+            "metavar": None if option.several else _join_choices(option.choices),
+            "rich_help_panel": SCORES,
+        }
+        flag = f"--{field.name.replace('_', '-')}"
+        annotation: Any = option.kind if option.kind is bool else option.kind | None
+        yield Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=option.format(field.default) if option.kind is str else field.default,
+            annotation=Annotated[annotation, typer.Option(flag, **details)],
+        )
+
+
+def _parse_settings(values: dict[str, Any]) -> dict[str, Any]:
+    """Convert texts of the command line to values of settings."""
+    return {
+        name: OPTIONS[name].parse(value) if isinstance(value, str) else value
+        for name, value in values.items()
+    }
+
+
+def _add_settings() -> None:
+    """Replace `**settings` in the signature of `run`, from which Typer derives the options."""
+    own = [p for p in signature(run).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    # After INPUT and --out.
+    parameters = [*own[:2], *_setting_parameters(), *own[2:]]
+    run.__signature__ = signature(run).replace(parameters=parameters)  # type: ignore[attr-defined]
+
+
+_add_settings()
+
+
+def _check_summary_path(path: Path | None) -> None:
+    """Raise InputError if the summary cannot be written, before the run starts."""
     if path is not None and not path.absolute().parent.is_dir():
         raise InputError(
             f"--summary is {path}, and there is no folder {path.parent}",
-            expected="an existing one",
+            expected="an existing folder",
             fix="Create it first.",
         )
     if path is not None and isdir(path):  # noqa: PTH112 - Path raises if the name is too long
         raise InputError(
-            f"--summary is {path}, a folder",
-            expected="a file",
-            fix="Name one in it.",
+            f"--summary is {path}, a folder", expected="a file", fix="Add a file name."
         )
 
 
-def _names(text: str, every: tuple[str, ...]) -> tuple[str, ...]:
-    if text in ("all", "none"):
-        return every if text == "all" else ()
-    return tuple(name.strip().replace("-", "_") for name in text.split(","))
-
-
-def _positions(text: str) -> Any:
-    if text in ("explained", "all"):
-        return text
-    for word in get_close_matches(text, ("explained", "all"), n=1, cutoff=0.7):
-        raise InputError(
-            f"--positions is {text!r}",
-            expected="explained, all, or indices and tokens with commas between them",
-            fix=f"Did you mean {word}?",
-        )
-    return tuple(number_or_text(one) for one in text.split(","))
-
-
-def _numbers(text: str, option: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(number) for number in text.split(","))
-    except ValueError:
-        raise InputError(
-            f"{option} is {text!r}",
-            expected="all, or whole numbers with commas between them",
-            fix=f"Write it like {option} 1,-1.",
-        ) from None
-
-
-def _range(text: str | None) -> tuple[int, int | None] | None:
+def _parse_shards(text: str | None) -> tuple[int, int | None] | None:
     if text is None:
         return None
-    first, colon, after = text.partition(":")
+    first, colon, end = text.partition(":")
     try:
         if not colon:
             raise ValueError
-        return int(first or 0), int(after) if after else None
+        return int(first or 0), int(end) if end else None
     except ValueError:
         raise InputError(
             f"--shards is {text!r}",
             expected="two whole numbers with a colon between them",
-            fix="Write it like --shards 0:100, for the first hundred.",
+            fix="For the first hundred: --shards 0:100.",
         ) from None
 
 
-def _summary_to_json(done: "Summary") -> dict[str, Any]:
-    return {**asdict(done), "rows_per_second": done.rows_per_second}
+def _summary_to_json(summary: "Summary") -> dict[str, Any]:
+    return {**asdict(summary), "rows_per_second": summary.rows_per_second}
 
 
-def _print_summary(done: "Summary", shards: str | None) -> None:
-    state = "complete" if done.complete else "not finished; the same command goes on"
-    if done.complete and shards is not None:
-        state = f"the shards {shards} are complete"
+def _print_summary(summary: "Summary", shards: str | None) -> None:
+    state = "complete" if summary.complete else "incomplete; run the same command again to resume"
+    if summary.complete and shards is not None:
+        state = f"shards {shards} are complete"
     typer.echo(
-        f"{done.folder}: {state}\n"
-        f"{_count(done.rows, 'row')} in {_count(done.shards, 'shard')}, {done.refused:,} refused, "
-        f"{done.bytes:,} bytes\n"
-        f"{_count(done.new_rows, 'row')} in this run, {clock(done.seconds)}, "
-        f"{done.rows_per_second:,.1f} rows/s"
+        f"{summary.folder}: {state}\n"
+        f"{_count(summary.rows, 'row')} in {_count(summary.shards, 'shard')}, "
+        f"{summary.rejected:,} rejected, {summary.bytes:,} bytes\n"
+        f"{_count(summary.new_rows, 'row')} in this run, {clock(summary.seconds)}, "
+        f"{summary.rows_per_second:,.1f} rows/s"
     )
-    if done.refused:
-        typer.echo(f"the refused rows: attnflow corpus errors {done.folder}")
+    if summary.rejected:
+        typer.echo(f"list the rejected rows: attnflow corpus errors {summary.folder}")
 
 
-def _count(n: int, what: str) -> str:
-    """So many things.
+def _count(n: int, noun: str) -> str:
+    """Return a number with its noun.
 
     >>> _count(1, "row"), _count(2000, "row")
     ('1 row', '2,000 rows')
     """
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"

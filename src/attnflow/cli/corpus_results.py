@@ -1,28 +1,27 @@
-"""The commands `corpus table` and `corpus show`: what is in a corpus that was written.
-
-The commands `corpus check` and `corpus errors`: what is damaged, and what was refused.
-"""
+"""The commands that read a corpus: `table`, `show`, `check` and `errors`."""
 
 import csv
 import io
 import json
 import shlex
+from collections import Counter
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnflow.cli.explain import SpecialTokens
 from attnflow.cli.options import (
     Format,
     FormatOption,
+    SpecialTokens,
     ThreadsOption,
     clear_errors,
     echo,
     progress_bar,
 )
-from attnflow.cli.progress import plain_warnings, shown_progress
+from attnflow.cli.progress_bars import plain_warnings, show_status
+from attnflow.corpus.settings import IMPORTANCE
 from attnflow.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,13 +30,89 @@ if TYPE_CHECKING:
     from attnflow.corpus.integrity import Check
     from attnflow.corpus.results import Agreement, Stored
 
-FolderArgument = Annotated[Path, typer.Argument(help="The folder that `corpus run` wrote.")]
+TOP_TOKENS = 5  # listed by default
+MAX_CHARACTERS = 1000  # of a printed text
+MAX_LISTED = 10  # missing shards
+FolderArgument = Annotated[Path, typer.Argument(help="Folder of `corpus run`.")]
 
 
-def register_checks(app: typer.Typer) -> None:
-    """Add the commands to `corpus`."""
-    for command in (check, errors):
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group `corpus`."""
+    for command in (table, show, check, errors):
         app.command()(command)
+
+
+def table(
+    folder: FolderArgument,
+    *,
+    special: Annotated[
+        SpecialTokens,
+        typer.Option(help="Include special tokens such as [CLS] in the ranks, or hide them."),
+    ] = SpecialTokens.SHOW,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Print rank correlations of methods with importance scores and with each other, per layer.
+
+    Example: attnflow corpus table scores --special hide
+    """
+    with clear_errors():
+        from attnflow.corpus.results import correlate, open_corpus
+
+        with progress_bar("correlating") as progress:
+            agreements = correlate(open_corpus(folder), special=special.value, progress=progress)
+        if output is Format.JSON:
+            echo(json.dumps([_to_record(agreement) for agreement in agreements], indent=2))
+        elif output is Format.CSV:
+            echo(_to_csv(agreements))
+        else:
+            _print_tables(agreements)
+
+
+def show(
+    folder: FolderArgument,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="ID of an example; the first if several have the same ID."
+        ),
+    ],
+    *,
+    index: Annotated[
+        bool, typer.Option("--index", help="ID is the row number in the input, from 0.")
+    ] = False,
+    position: Annotated[
+        int | None, typer.Option(help="Index of a position. Default: the explained one.")
+    ] = None,
+    top: Annotated[
+        int, typer.Option(min=1, help="List the K tokens with the highest scores.")
+    ] = TOP_TOKENS,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Explain the example again, and write an HTML page to this file."),
+    ] = None,
+) -> None:
+    """Print the scores of one example, or write it as an interactive HTML page.
+
+    Example: attnflow corpus show scores 17 --html example.html
+    """
+    with clear_errors():
+        from rich.console import Console
+
+        from attnflow.corpus.results import open_corpus, write_page
+
+        corpus = open_corpus(folder)
+        stored = corpus.find(_parse_index(name) if index else name)
+        if html is None:
+            _print_example(stored, position, top, Console(highlight=False))
+            flags = " --index" if index else ""
+            command = f"corpus show {shlex.quote(str(folder))} {shlex.quote(name)}{flags}"
+            typer.echo(
+                f"attnflow: for an interactive page: attnflow {command} --html FILE", err=True
+            )
+            return
+        with plain_warnings():
+            write_page(corpus.manifest, stored.text, html)
+        typer.echo(f"attnflow: wrote {html}; open it in a browser", err=True)
 
 
 def check(
@@ -47,11 +122,11 @@ def check(
         bool, typer.Option("--repair", help="Compute damaged and missing shards again.")
     ] = False,
     accept_versions: Annotated[
-        bool, typer.Option("--accept-versions", help="Repair with other versions of libraries.")
+        bool, typer.Option("--accept-versions", help="Repair with other library versions.")
     ] = False,
     threads: ThreadsOption = None,
 ) -> None:
-    """Compare every file with its checksum. Exits with 1 if one is damaged or missing.
+    """Compare every file with its checksum. The exit code is 1 if one is damaged or missing.
 
     Example: attnflow corpus check scores --repair
     """
@@ -60,228 +135,151 @@ def check(
         from attnflow.corpus.integrity import repair as repair_corpus
 
         with progress_bar("checking") as progress:
-            found = check_corpus(folder, progress=progress)
-        _print_check(found)
-        if repair and not found.complete:
-            with plain_warnings(), shown_progress(quiet=False) as watch:
+            result = check_corpus(folder, progress=progress)
+        _print_check(result)
+        if repair and not result.complete:
+            with plain_warnings(), show_status(quiet=False) as on_status:
                 repair_corpus(
                     folder,
-                    found,
+                    result,
                     threads=threads,
                     accept_versions=accept_versions,
-                    progress=watch,
+                    on_status=on_status,
                 )
-            found = check_corpus(folder)
+            result = check_corpus(folder)
             typer.echo("after the repair:")
-            _print_check(found)
-    if not found.complete:
+            _print_check(result)
+    if not result.complete:
         raise typer.Exit(1)
-
-
-def _print_check(found: "Check") -> None:
-    for damage in found.damaged:
-        typer.echo(f"shard {damage.shard}: {damage.path} {damage.what}")
-    if found.missing:
-        shown = ", ".join(map(str, found.missing[:10]))
-        more = f" and {len(found.missing) - 10:,} more" if len(found.missing) > 10 else ""
-        typer.echo(f"not finished: {shown}{more}")
-    bad = len({damage.shard for damage in found.damaged})
-    state = "complete" if found.complete else "not complete"
-    n = f"{found.checked:,} shard{'' if found.checked == 1 else 's'}"
-    typer.echo(f"{n} checked, {bad:,} damaged; the corpus is {state}")
 
 
 def errors(
     folder: FolderArgument,
     *,
-    counts: Annotated[bool, typer.Option("--counts", help="Only how many of each kind.")] = False,
+    counts: Annotated[
+        bool, typer.Option("--counts", help="Print only the number of each kind.")
+    ] = False,
 ) -> None:
-    """Print the rows that were refused, as JSON Lines, in the order of the input.
+    """Print the rejected rows as JSON Lines, in the order of the input.
 
     Example: attnflow corpus errors scores --counts
     """
     with clear_errors():
-        from collections import Counter
-
         from attnflow.corpus.results import open_corpus
 
-        refused = open_corpus(folder).refused()
+        rejected = open_corpus(folder).rejected()
         if counts:
-            for why, n in Counter(row["why"] for row in refused).most_common():
+            for why, n in Counter(row["why"] for row in rejected).most_common():
                 typer.echo(f"{why}: {n:,}")
             return
-        for row in refused:
+        for row in rejected:
             echo(json.dumps(row, ensure_ascii=False))
 
 
-BEST = 5  # tokens named under a strip
-SHOWN = 1000  # characters of a text
-IMPORTANCE = ("blank_out", "input_gradients")
+def _to_record(agreement: "Agreement") -> dict[str, Any]:
+    """Return an agreement with types that JSON has; null where there is no value."""
+    numbers = {"mean": agreement.mean, "sd": agreement.sd}
+    return {
+        "method": agreement.method,
+        "against": agreement.against,
+        "layers": list(agreement.layers),
+        **{k: [None if isnan(x) else x for x in v.tolist()] for k, v in numbers.items()},
+        "n": agreement.n.tolist(),
+        "left_out": agreement.left_out.tolist(),
+    }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to `corpus`."""
-    for command in (table, show):
-        app.command()(command)
-
-
-def table(
-    folder: FolderArgument,
-    *,
-    special: Annotated[
-        SpecialTokens, typer.Option(help="Whether special tokens such as [CLS] are ranked.")
-    ] = SpecialTokens.SHOW,
-    output: FormatOption = Format.TABLE,
-) -> None:
-    """Print how well methods agree with importance scores, and with each other, at each layer.
-
-    Example: attnflow corpus table scores --special hide
-    """
-    with clear_errors():
-        from attnflow.corpus.results import correlate, open_corpus
-
-        with progress_bar("correlating") as progress:
-            found = correlate(open_corpus(folder), special=special.value, progress=progress)
-        if output is Format.JSON:
-            echo(json.dumps([_record(one) for one in found], indent=2))
-        elif output is Format.CSV:
-            echo(_to_csv(found))
-        else:
-            _print_table(found)
-
-
-def _record(one: "Agreement") -> dict[str, Any]:
-    """An agreement as JSON can write it; null where there is no value."""
-    numbers = {"mean": one.mean, "sd": one.sd}
-    written = {k: [None if isnan(x) else x for x in v.tolist()] for k, v in numbers.items()}
-    counts = {"n": one.n.tolist(), "left_out": one.left_out.tolist()}
-    names = {"method": one.method, "against": one.against, "layers": list(one.layers)}
-    return {**names, **written, **counts}
-
-
-def _to_csv(found: "list[Agreement]") -> str:
+def _to_csv(agreements: "list[Agreement]") -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["method", "against", "layer", "mean", "sd", "n", "left_out"])
-    for one in found:
-        columns = (one.layers, one.mean.tolist(), one.sd.tolist(), one.n, one.left_out)
+    for a in agreements:
+        columns = (a.layers, a.mean.tolist(), a.sd.tolist(), a.n, a.left_out)
         for row in zip(*columns, strict=True):
-            writer.writerow([one.method, one.against, *row])
+            writer.writerow([a.method, a.against, *row])
     return text.getvalue().rstrip("\n")
 
 
-def _print_table(found: "list[Agreement]") -> None:
-    """One table for each score compared with: a row for each layer, a column for each method."""
+def _print_tables(agreements: "list[Agreement]") -> None:
+    """Print a table for each importance score, and one for pairs of methods; a row per layer."""
     from rich.console import Console
 
     console = Console(highlight=False)
     console.print("Spearman's rank correlation at the explained position, mean ± sd over examples")
-    importance = [one for one in found if one.against in IMPORTANCE]
-    for against in dict.fromkeys(one.against for one in importance):
-        chosen = [one for one in importance if one.against == against]
-        _print_block(console, f"with {against}", chosen, [one.method for one in chosen])
-    others = [one for one in found if one not in importance]
-    if others:
-        names = [f"{one.method}, {one.against}" for one in others]
-        _print_block(console, "methods with each other", others, names)
+    for name in IMPORTANCE:
+        columns = {a.method: a for a in agreements if a.against == name}
+        _print_table(console, f"with {name}", columns)
+    pairs = [a for a in agreements if a.against not in IMPORTANCE]
+    columns = {f"{a.method}, {a.against}": a for a in pairs}
+    _print_table(console, "methods with each other", columns)
 
 
-def _print_block(
-    console: "Console", title: str, found: "list[Agreement]", names: list[str]
-) -> None:
+def _print_table(console: "Console", title: str, columns: "dict[str, Agreement]") -> None:
     from rich.table import Table
     from rich.text import Text
 
+    if not columns:
+        return
+    agreements = list(columns.values())
     table = Table(box=None, pad_edge=False)
     table.add_column("layer", justify="right")
-    for name in names:
+    for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
-    for i, layer in enumerate(found[0].layers):
-        table.add_row(str(layer), *(f"{one.mean[i]:.2f} ± {one.sd[i]:.2f}" for one in found))
+    for i, layer in enumerate(agreements[0].layers):
+        table.add_row(str(layer), *(f"{a.mean[i]:.2f} ± {a.sd[i]:.2f}" for a in agreements))
     console.print()
     console.print(Text(title, style="bold"))
     console.print(table)
-    counts = f"{int(max(one.n.max() for one in found)):,} examples"
-    left = int(max(one.left_out.max() for one in found))
-    console.print(f"{counts}, {left:,} left out without an order to compare" if left else counts)
+    examples = f"{int(max(a.n.max() for a in agreements)):,} examples"
+    left_out = int(max(a.left_out.max() for a in agreements))
+    console.print(
+        f"{examples}, {left_out:,} left out without ranks to compare" if left_out else examples
+    )
 
 
-def show(
-    folder: FolderArgument,
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID", help="The id of an example; of several with the same id, the first."
-        ),
-    ],
-    *,
-    index: Annotated[
-        bool, typer.Option("--index", help="ID is the row's number in the input, from 0.")
-    ] = False,
-    position: Annotated[
-        int | None, typer.Option(help="One of the positions; the explained one if not given.")
-    ] = None,
-    top: Annotated[
-        int, typer.Option(min=1, help="Name the K tokens with the highest scores.")
-    ] = BEST,
-    html: Annotated[
-        Path | None,
-        typer.Option(help="Explain the example anew, and write it to this file for a browser."),
-    ] = None,
-) -> None:
-    """Print the scores of one example, or write it as a page to look into.
+def _print_example(stored: "Stored", position: int | None, top: int, console: "Console") -> None:
+    from rich.text import Text
 
-    Example: attnflow corpus show scores 17 --html example.html
-    """
-    with clear_errors():
-        from rich.console import Console
+    from attnflow.cli.render import print_attribution, printable
 
-        from attnflow.corpus.results import open_corpus
-
-        corpus = open_corpus(folder)
-        stored = corpus.find(_row_number(name) if index else name)
-        if html is None:
-            _print(stored, position, top, Console(highlight=False))
-            hint = (
-                f"attnflow corpus show {shlex.quote(str(folder))} {shlex.quote(name)} --html FILE"
-            )
-            typer.echo(f"attnflow: to look into it in a browser: {hint}", err=True)
-            return
-        from attnflow.corpus.results import write_page
-
-        with plain_warnings():
-            write_page(corpus.manifest, stored.text, html)
-        typer.echo(f"attnflow: wrote {html}; open it in a browser", err=True)
+    console.print(Text(f"{printable(stored.id)}: {printable(_shorten(stored.text))}"))
+    if stored.prediction is not None:
+        text = Text(f"{stored.kind}: ")
+        text.append(f"{printable(stored.prediction)} {stored.probability:.3f}", style="bold")
+        console.print(text)
+    place = stored.choose_position(position)
+    token = printable(stored.tokens[place])
+    console.print(Text(f"position {place} {token} (of {len(stored.tokens)} tokens)"))
+    importance = stored.importance if place == stored.explained else ()
+    for method in (*stored.scores, *importance):
+        print_attribution(stored.attribution(method, position=place), top, console)
 
 
-def _excerpt(text: str) -> str:
-    """The text, or the beginning of one that is longer than a screen."""
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text):,} characters)"
+def _shorten(text: str) -> str:
+    """Return the text, or the start of a text that is longer than a screen."""
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    return f"{text[:MAX_CHARACTERS]}... ({len(text):,} characters)"
 
 
-def _row_number(text: str) -> int:
+def _parse_index(text: str) -> int:
     if not text.isdecimal():
         raise InputError(
             f"the index is {text!r}",
-            expected="the number of a row, from 0",
-            fix="Leave --index out to name an id.",
+            expected="a row number, from 0",
+            fix="Remove --index to use an ID.",
         )
     return int(text)
 
 
-def _print(stored: "Stored", position: int | None, top: int, console: "Console") -> None:
-    from rich.text import Text
-
-    from attnflow.cli.render import print_strip, show_token
-
-    console.print(Text(f"{show_token(stored.id)}: {show_token(_excerpt(stored.text))}"))
-    if stored.prediction is not None:
-        text = Text(f"{stored.kind}: ")
-        text.append(f"{show_token(stored.prediction)} {stored.probability:.3f}", style="bold")
-        console.print(text)
-    place = stored.choose(position)
-    token = show_token(stored.tokens[place])
-    console.print(Text(f"position {place} {token}, {len(stored.tokens)} tokens"))
-    importance = stored.importance if place == stored.explained else ()
-    for method in (*stored.scores, *importance):
-        print_strip(stored.attribution(method, position=place), top, console)
+def _print_check(result: "Check") -> None:
+    for damage in result.damaged:
+        typer.echo(f"shard {damage.shard}: {damage.path} {damage.problem}")
+    if result.missing:
+        listed = ", ".join(map(str, result.missing[:MAX_LISTED]))
+        more = len(result.missing) - MAX_LISTED
+        typer.echo(f"missing shards: {listed}{f' and {more:,} more' if more > 0 else ''}")
+    damaged = len({damage.shard for damage in result.damaged})
+    state = "complete" if result.complete else "not complete"
+    n = f"{result.checked:,} shard{'' if result.checked == 1 else 's'}"
+    typer.echo(f"{n} checked, {damaged:,} damaged; the corpus is {state}")

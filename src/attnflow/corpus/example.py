@@ -1,35 +1,34 @@
-"""One example of a corpus: as it was read, as it was scored, or why it was refused.
+"""One example of a corpus: as it was read, as it was scored, or why it was rejected.
 
-From a value of the input to an Example, or to the reason why it is none.
-
-Which column of a table holds the texts, and which their ids.
+`check_value` turns a value of the input into an `Example`, or into a `Rejected` with the reason.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.errors import InputError, SelectionError
-
-# Why a row is refused, in one word that can be counted; `Refused.reason` says it in a sentence.
+# Why a row is rejected, in one word that can be counted; `Rejected.reason` has the details.
 Why: TypeAlias = Literal[
     "empty", "too_long", "encoding", "not_text", "missing", "malformed", "other"
 ]
 
 Float32: TypeAlias = NDArray[np.float32]
 
+MAX_CHARACTERS = 2**20  # of one text; bounds memory for any input file
+EXCERPT = 200  # characters of a rejected text that are stored
+QUOTED = 60  # characters of an invalid value in the reason
+
 
 @dataclass(frozen=True)
 class Example:
     """A text of the corpus.
 
-    index: its place in the input, counted from 0 over all rows, good or bad.
-    id: what the input calls it; its index if the input does not say.
-    line: its line in the input file, from 1; None for inputs without lines.
+    index: the row number in the input, from 0, counting valid and invalid rows.
+    id: the ID from the input; the index if the input has none.
+    line: the line in the input file, from 1; None for inputs without lines.
     """
 
     index: int
@@ -40,7 +39,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the model predicts: a class or a token, its number, and how probable it is.
+    """A predicted class or token: its label, its index, and its probability.
 
     kind: "class", "masked word" or "next token".
     """
@@ -53,13 +52,14 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """What was computed for an example.
+    """The scores of an example.
 
-    tokens: what the model saw, or the words that they make up. special: which were added.
-    position: the explained one. positions, layers: those that scores were asked for.
-    prediction: None for a model that predicts nothing. target: the outcome that the settings name.
-    scores: [layers, positions, tokens] by method.
-    importance: [tokens] by its name; NaN for a token that cannot be taken away.
+    tokens: the tokens that the model saw, or the words if words were requested.
+    special: whether each token is special.
+    position: the explained position. positions, layers: those that have scores.
+    prediction: None for a model without predictions. target: the outcome named in the settings.
+    scores: [layers, positions, tokens] for each method.
+    importance: [tokens] for each importance score; NaN for a token that cannot be removed.
     """
 
     example: Example
@@ -75,139 +75,98 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Refused:
-    """An example that cannot be scored. Of what is no text, `text` has the start, or nothing."""
+class Rejected:
+    """A row that cannot be scored, with the reason.
+
+    example: its `text` is the start of what was read, or empty.
+    """
 
     example: Example
     reason: str
     why: Why = "other"
 
 
-Row: TypeAlias = Example | Refused  # as it is read
-Result: TypeAlias = Scored | Refused  # as it is computed
-
-MAX_CHARACTERS = 2**20  # of one text; keeps memory flat whatever a file holds
-EXCERPT = 200  # characters of a refused text that are kept
-SHOWN = 60  # characters of a bad value quoted in its reason
+Row: TypeAlias = Example | Rejected  # a row of the input
+Result: TypeAlias = Scored | Rejected  # a row after scoring
 
 
-def check_value(index: int, name: Any, value: Any, line: int | None = None) -> Row:
-    """The example that a value makes, or why it makes none.
+def check_value(index: int, id: Any, value: Any, line: int | None = None) -> Row:
+    """Return an Example if the value is a valid text, otherwise a Rejected.
 
-    name: the id that the input gives; None if it gives none. value: text, or UTF-8 in bytes.
+    id: the ID from the input, or None. value: text, or bytes in UTF-8.
 
     >>> check_value(0, None, "the key", 1)
     Example(index=0, id='0', text='the key', line=1)
     >>> check_value(1, "b", 3.5).reason
-    'the text is 3.5, a float; expected text.'
-    >>> check_value(2, "c", 3).reason
-    'the text is 3, an int; expected text.'
+    'the text is 3.5 (float); expected text.'
     """
-    example = Example(index, _name(index, name), "", line)
+    example = Example(index, _id_text(index, id), "", line)
     if value is None:
-        return Refused(example, "there is no text; expected one in every row.", "missing")
+        return Rejected(example, "the text is missing; expected a text in every row.", "missing")
     if isinstance(value, bytes):
         try:
             value = value.decode("utf-8")
         except UnicodeDecodeError as error:
             example = replace(example, text=excerpt(value))
-            return _not_encoded(example, error.object[error.start], error.start)
+            return _invalid_encoding(example, error.object[error.start], error.start)
     if not isinstance(value, str):
-        kind = type(value).__name__
-        a_kind = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
-        reason = f"the text is {_quoted(value)}, {a_kind}; expected text."
-        return Refused(example, reason, "not_text")
+        reason = f"the text is {_quote(value)} ({type(value).__name__}); expected text."
+        return Rejected(example, reason, "not_text")
     return _check_text(example, value)
 
 
 def _check_text(example: Example, text: str) -> Row:
     if len(text) > MAX_CHARACTERS:
         reason = f"the text has {len(text):,} characters; expected {MAX_CHARACTERS:,} or fewer."
-        return Refused(replace(example, text=excerpt(text)), reason, "too_long")
+        return Rejected(replace(example, text=excerpt(text)), reason, "too_long")
     if not text.strip():
-        return Refused(example, "the text is empty; expected at least one word.", "empty")
+        return Rejected(example, "the text is empty; expected at least one word.", "empty")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        # Bytes that were no UTF-8 arrive as lone surrogates, and so does half a pair in JSON.
+        # Invalid bytes arrive as lone surrogates, and so does half a surrogate pair in JSON.
         code = ord(text[error.start])
-        example = replace(example, text=excerpt(text))
-        return _not_encoded(
-            example, code - 0xDC00 if 0xDC80 <= code < 0xDD00 else code, error.start
-        )
+        byte = code - 0xDC00 if 0xDC80 <= code < 0xDD00 else code
+        return _invalid_encoding(replace(example, text=excerpt(text)), byte, error.start)
     return Example(example.index, example.id, text, example.line)
 
 
-def refuse(index: int, line: int | None, reason: str, why: Why, given: str | bytes = "") -> Refused:
-    """A row that gives neither id nor text. given: what is there, of which the start is kept."""
-    return Refused(Example(index, str(index), excerpt(given), line), reason, why)
+def reject_row(
+    index: int, line: int | None, reason: str, why: Why, content: str | bytes = ""
+) -> Rejected:
+    """Return a Rejected for a row without a readable ID and text.
+
+    content: the raw row, of which the start is stored.
+    """
+    return Rejected(Example(index, str(index), excerpt(content), line), reason, why)
 
 
-def excerpt(given: str | bytes) -> str:
-    r"""The start of a text as UTF-8 can write it; what is no UTF-8 is spelled out.
+def excerpt(content: str | bytes) -> str:
+    r"""Return the start of a text; bytes and surrogates that UTF-8 cannot encode are escaped.
 
     >>> excerpt(b"caf\xe9"), excerpt("caf\udce9")
     ('caf\\xe9', 'caf\\udce9')
     """
-    if isinstance(given, bytes):
-        return given[: 4 * EXCERPT].decode("utf-8", "backslashreplace")[:EXCERPT]
-    return given[:EXCERPT].encode("utf-8", "backslashreplace").decode("utf-8")[:EXCERPT]
+    if isinstance(content, bytes):
+        return content[: 4 * EXCERPT].decode("utf-8", "backslashreplace")[:EXCERPT]
+    return _escape(content[:EXCERPT])[:EXCERPT]
 
 
-def _not_encoded(example: Example, code: int, place: int) -> Refused:
-    reason = f"0x{code:02x} at {place} is no UTF-8; expected text in UTF-8."
-    return Refused(example, reason, "encoding")
+def _invalid_encoding(example: Example, code: int, place: int) -> Rejected:
+    reason = f"0x{code:02x} at {place} is not valid UTF-8; expected text in UTF-8."
+    return Rejected(example, reason, "encoding")
 
 
-def _name(index: int, name: Any) -> str:
-    if name is None:
+def _id_text(index: int, id: Any) -> str:
+    if id is None:
         return str(index)
-    if isinstance(name, bytes):
-        return name.decode("utf-8", "backslashreplace")
-    return str(name).encode("utf-8", "backslashreplace").decode("utf-8")
+    return id.decode("utf-8", "backslashreplace") if isinstance(id, bytes) else _escape(str(id))
 
 
-def _quoted(value: Any) -> str:
-    text = repr(value).encode("utf-8", "backslashreplace").decode("utf-8")
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+def _quote(value: Any) -> str:
+    text = _escape(repr(value))
+    return text if len(text) <= QUOTED else f"{text[:QUOTED]}..."
 
 
-USUAL = ("text", "sentence")  # taken if no column is named
-
-
-def choose_text_column(names: Sequence[str], asked: str | None, source: str) -> str:
-    """The column of the texts: the one asked for, else `text` or `sentence`, else the only one.
-
-    Raises SelectionError if there is no such column, InputError if one must be named.
-
-    >>> choose_text_column(["id", "sentence"], None, "a.csv")
-    'sentence'
-    """
-    if asked is not None:
-        return choose_column(names, asked, source)
-    found = [name for name in USUAL if name in names] or (list(names) if len(names) == 1 else [])
-    if not found:
-        raise InputError(
-            f"{source} has the columns {_listed(names)}",
-            expected="one named text or sentence",
-            fix="Name the one that holds the texts with --text-column (text_column=...).",
-        )
-    return found[0]
-
-
-def choose_column(names: Sequence[str], asked: str, source: str) -> str:
-    """The column that was asked for. Raises SelectionError if there is none of that name."""
-    if asked not in names:
-        close = get_close_matches(asked, names, n=1, cutoff=0.3)
-        hint = f"Did you mean {close[0]!r}?" if close else "Name one of these."
-        raise SelectionError(
-            f"{source} has no column {asked!r}",
-            expected=f"one of {_listed(names)}",
-            fix=f"{hint}",
-        )
-    return asked
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:20])) or "none"
-    return shown if len(names) <= 20 else f"{shown} and {len(names) - 20} more"
+def _escape(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,37 +1,35 @@
-"""Whether what was written still is what was written: every file against its checksum.
-
-Computing damaged and missing shards again, from what the manifest names.
-"""
+"""Integrity of a corpus: compares files with their checksums, and computes damaged shards again."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
 
 from attnflow.corpus.job import run
 from attnflow.corpus.manifest import Manifest, read_manifest
-from attnflow.corpus.progress import Summary, Watch
-from attnflow.corpus.store import ENDLESS, Entry, Folder, locked, open_folder, read_entry
+from attnflow.corpus.settings import OPTIONS
+from attnflow.corpus.status import OnStatus, Summary
+from attnflow.corpus.store import MAX_SHARDS, Entry, Folder, open_folder, read_entry, shard_lock
 from attnflow.errors import FileError
+from attnflow.progress import Progress
 from attnflow.storage import Written
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A file that is not what was written. shard: its number. what: in words."""
+    """A damaged file. shard: its number. problem: what is wrong, for messages."""
 
     shard: int
     path: Path
-    what: str
+    problem: str
 
 
 @dataclass(frozen=True)
 class Check:
-    """What a check found.
+    """The result of a check.
 
-    checked: finished shards. damaged: those with a file that is not right.
-    missing: numbers of shards that are not finished, as far as the end of the input is known.
+    checked: the number of finished shards. damaged: their damaged files.
+    missing: the numbers of unfinished shards, as far as the length of the input is known.
     """
 
     checked: int
@@ -40,154 +38,143 @@ class Check:
     complete: bool
 
 
-def check(out: str | Path, *, progress: Callable[[int, int], None] | None = None) -> Check:
+def check(out: str | Path, *, progress: Progress | None = None) -> Check:
     """Read every file of a corpus, and compare it with its checksum.
 
-    progress: called with shards done and shards in all.
+    progress: called with the numbers of checked shards and of all shards.
     Raises FileError if the folder holds no corpus.
     """
     folder = open_folder(out)
     manifest = read_manifest(folder.manifest)
-    numbers = _numbers(folder)
+    numbers = _journal_numbers(folder)
     damaged: list[Damage] = []
     for done, number in enumerate(numbers, start=1):
         damaged += check_shard(folder, manifest, number)
         if progress is not None:
             progress(done, len(numbers))
-    missing = _missing(folder, manifest, numbers)
+    missing = _find_missing(folder, manifest, numbers)
     complete = not damaged and not missing and folder.total() is not None
     return Check(len(numbers), tuple(damaged), missing, complete)
 
 
 def check_shard(folder: Folder, manifest: Manifest, number: int) -> list[Damage]:
-    """What is wrong with the files of a shard that the journal calls finished."""
-    entry = read_entry(folder.journal(number))
+    """Return the damaged files of a shard that has a journal entry."""
+    path = folder.journal(number)
+    entry = read_entry(path)
     if entry is None:
-        path = folder.journal(number)
-        why = "says to compute it again" if _is_void(path) else "cannot be read"
-        return [Damage(number, path, why)]
-    found = []
-    for path, written in _files(folder, entry):
-        what = compare_file(path, written)
-        if what is not None:
-            found.append(Damage(number, path, what))
-    if not found and not _counts_right(folder, manifest, entry):
-        found.append(Damage(number, folder.journal(number), "counts other rows than there are"))
-    return found
-
-
-def _counts_right(folder: Folder, manifest: Manifest, entry: Entry) -> bool:
-    """Whether the rows that the journal counts are those of the shard; its files must be right."""
-    first, total = entry.shard * manifest.shard_size, folder.total()
-    rows = manifest.shard_size if total is None else min(manifest.shard_size, total - first)
-    refused = 0
+        problem = "marks the shard as damaged" if _is_invalidated(path) else "cannot be read"
+        return [Damage(number, path, problem)]
+    files = [(folder.parquet(number), entry.parquet)]
     if entry.errors is not None:
-        with folder.errors(entry.shard).open("rb") as file:
-            refused = sum(1 for _ in file)
-    counted = (entry.first, entry.refused)
-    # Of a shard that was cut short by the end of the input the length is known only with the end.
-    return counted == (first, refused) and (entry.rows == rows or total is None)
+        files.append((folder.errors(number), entry.errors))
+    problems = [(file, compare_file(file, written)) for file, written in files]
+    damaged = [Damage(number, file, problem) for file, problem in problems if problem]
+    if not damaged and not _counts_match(folder, manifest, entry):
+        damaged.append(Damage(number, path, "has wrong row counts"))
+    return damaged
 
 
 def compare_file(path: Path, written: Written) -> str | None:
-    """What is wrong with a file; None if it is what was written."""
+    """Return what is wrong with a file; None if it has the expected size and checksum."""
     try:
         size = path.stat().st_size
         if size != written.bytes:
-            return f"has {size:,} bytes, {written.bytes:,} were written"
+            return f"has {size:,} bytes instead of {written.bytes:,}"
         with path.open("rb") as file:
-            found = file_digest(file, "sha256").hexdigest()
+            checksum = file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    if found != written.sha256:
-        return f"has the SHA-256 {found[:12]}..., {written.sha256[:12]}... was written"
+    if checksum != written.sha256:
+        return f"has the SHA-256 {checksum[:12]}... instead of {written.sha256[:12]}..."
     return None
 
 
-def drop_damaged(out: str | Path, found: Check) -> list[int]:
-    """Take damaged shards out of the journal, so that the next run computes them again.
+def invalidate_damaged(out: str | Path, result: Check) -> list[int]:
+    """Mark damaged shards as unfinished, so that the next run computes them again.
 
     Returns their numbers. Raises InputError if a run is writing to the folder.
     """
     folder = open_folder(out)
-    numbers = sorted({damage.shard for damage in found.damaged})
-    with locked(folder.path / "locks", range(ENDLESS)):
+    numbers = sorted({damage.shard for damage in result.damaged})
+    with shard_lock(folder, range(MAX_SHARDS)):
         for number in numbers:
-            folder.void(number)
+            folder.invalidate(number)
     return numbers
 
 
-def _is_void(path: Path) -> bool:
+def repair(
+    out: str | Path,
+    result: Check,
+    *,
+    threads: int | None = None,
+    accept_versions: bool = False,
+    on_status: OnStatus | None = None,
+) -> Summary:
+    """Compute damaged and missing shards again on this machine.
+
+    result: of `check`. accept_versions: whether to do so with other library versions.
+    Raises FileError if the input cannot be opened by its name, InputError if the input or the model
+    changed.
+    """
+    manifest = read_manifest(open_folder(out).manifest)
+    invalidate_damaged(out, result)
+    source, settings = manifest.input, manifest.settings
+    return run(
+        _input_name(manifest),
+        out,
+        text_column=source["text_column"],
+        id_column=source["id_column"],
+        format=None if source["format"] == "dataset" else source["format"],
+        input_id=source["checksum"] if source.get("told_by") == "input_id" else None,
+        shard_size=manifest.shard_size,
+        accept_versions=accept_versions,
+        threads=threads,
+        on_status=on_status,
+        **{name: getattr(settings, name) for name in OPTIONS},
+    )
+
+
+def _input_name(manifest: Manifest) -> str:
+    """Return the path or address of the input. Raises FileError if it was a Python object."""
+    name, format = str(manifest.input["name"]), manifest.input["format"]
+    if format == "list" or (format == "dataset" and not name.startswith("hf:")):
+        raise FileError(
+            f"the input was a Python object ({name})",
+            expected="an input with a path or an address",
+            fix="Call attnflow.corpus.run again with it: damaged shards are marked as unfinished.",
+        )
+    return name
+
+
+def _counts_match(folder: Folder, manifest: Manifest, entry: Entry) -> bool:
+    """Whether the row counts in the journal match the shard, whose files must be undamaged."""
+    first, total = entry.shard * manifest.shard_size, folder.total()
+    rows = manifest.shard_size if total is None else min(manifest.shard_size, total - first)
+    rejected = 0
+    if entry.errors is not None:
+        with folder.errors(entry.shard).open("rb") as file:
+            rejected = sum(1 for _ in file)
+    # The length of the last shard is known only together with the length of the input.
+    rows_match = entry.rows == rows or total is None
+    return (entry.first, entry.rejected) == (first, rejected) and rows_match
+
+
+def _is_invalidated(path: Path) -> bool:
     try:
         return "void" in json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):
         return False
 
 
-def input_of(manifest: Manifest) -> str:
-    """The input of a corpus, if it can be opened by its name.
-
-    Raises FileError if it was an object of the caller's.
-    """
-    name, format = str(manifest.input["name"]), manifest.input["format"]
-    if format == "list" or (format == "dataset" and not name.startswith("hf:")):
-        raise FileError(
-            f"the input was a {name} of Python",
-            expected="one that has a path or an address",
-            fix="The damaged shards were taken out of the journal: call attnflow.corpus.run again.",
-        )
-    return name
-
-
-def _files(folder: Folder, entry: Entry) -> list[tuple[Path, Written]]:
-    files = [(folder.parquet(entry.shard), entry.parquet)]
-    if entry.errors is not None:
-        files.append((folder.errors(entry.shard), entry.errors))
-    return files
-
-
-def _numbers(folder: Folder) -> list[int]:
+def _journal_numbers(folder: Folder) -> list[int]:
     names = [path.stem.removeprefix("part-") for path in folder.end.parent.glob("part-*.json")]
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def _missing(folder: Folder, manifest: Manifest, numbers: list[int]) -> tuple[int, ...]:
+def _find_missing(folder: Folder, manifest: Manifest, numbers: list[int]) -> tuple[int, ...]:
     total = folder.total()
     known = max(numbers, default=-1) + 1
     n_shards = known if total is None else -(-total // manifest.shard_size)
     return tuple(sorted(set(range(n_shards)) - set(numbers)))
-
-
-def repair(
-    out: str | Path,
-    found: Check,
-    *,
-    threads: int | None = None,
-    accept_versions: bool = False,
-    progress: Watch | None = None,
-) -> Summary:
-    """Take damaged shards out of the journal, and run the corpus again on this machine.
-
-    accept_versions: whether to do so with other versions of libraries.
-    Raises FileError if the input cannot be opened by its name, InputError if it or the model is
-    not what it was.
-    """
-    manifest = read_manifest(open_folder(out).manifest)
-    drop_damaged(out, found)
-    written, settings = manifest.input, manifest.settings
-    options = {name: getattr(settings, name) for name in settings.to_json()}
-    return run(
-        input_of(manifest),
-        out,
-        text_column=written["text_column"],
-        id_column=written["id_column"],
-        format=None if written["format"] == "dataset" else written["format"],
-        input_id=written["checksum"] if written.get("told_by") == "input_id" else None,
-        shard_size=manifest.shard_size,
-        accept_versions=accept_versions,
-        threads=threads,
-        progress=progress,
-        **options,
-    )

@@ -1,240 +1,53 @@
-"""From an input to a folder of shards, in one call.
+"""Jobs: from an input to a folder of shards, with interruption and resuming.
 
-A job: the loop that computes what is not finished, can be killed at any moment, and goes on.
+`run` is the public entry point: it opens the input and the engine, and calls `run_job`, which
+scores all shards that are not finished. Scoring is in the engines, writing in `store`.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, TypeAlias, get_args
 
-from attnflow.corpus.example import Example, Refused, Result
-from attnflow.corpus.local_engine import Engine, open_engine
-from attnflow.corpus.manifest import Manifest, checksums, join_checksums, settle, versions
-from attnflow.corpus.progress import Counter, Summary, Watch, summarize
-from attnflow.corpus.readers import Format, Source, open_source
-from attnflow.corpus.settings import GPU_BATCH_TOKENS, Settings, Truncate, WhichPositions
-from attnflow.corpus.store import ENDLESS, Folder, Shard, alone, cut, guarded, locked, write_shard
-from attnflow.errors import AttnflowError, FileError, InputError
-from attnflow.storage import write_json
+from attnflow.corpus.example import Example, Rejected, Result
+from attnflow.corpus.local_engine import Report, find_device, run_local
+from attnflow.corpus.manifest import (
+    Manifest,
+    checksum_model,
+    ensure_manifest,
+    installed_versions,
+    join_checksums,
+)
+from attnflow.corpus.readers import Source, open_source
+from attnflow.corpus.settings import SHARD_SIZE, EngineName, Format, Settings
+from attnflow.corpus.status import Counter, OnStatus, Summary, summarize
+from attnflow.corpus.store import (
+    MAX_SHARDS,
+    Folder,
+    Shard,
+    global_lock,
+    is_only_run,
+    shard_lock,
+    split_shards,
+    write_shard,
+)
+from attnflow.errors import AttnflowError, FileError, InputError, check_choice
+from attnflow.storage import DiskError
 
-SHARD_SIZE = 1000  # rows, if the caller does not say
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a run has to do.
-
-    model: the checksums of the model's files. shards: those to compute.
-    strict: whether to stop at the first bad row. accept_versions: as in `settle`.
-    """
-
-    source: Source
-    folder: Folder
-    settings: Settings
-    model: dict[str, str]
-    columns: tuple[str | None, str | None] = (None, None)
-    shard_size: int = SHARD_SIZE
-    shards: range = range(ENDLESS)
-    strict: bool = False
-    accept_versions: bool = False
-
-
-def work(
-    job: Job,
-    engine: Engine,
-    *,
-    progress: Watch | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> Summary:
-    """Do a job with an engine: settle the manifest, hold the lock, compute what is not finished."""
-    folder, locks = job.folder, job.folder.path / "locks"
-    folder.create()
-    with locked(locks, job.shards):
-        with guarded(locks):
-            settle(
-                folder.manifest,
-                _manifest(job),
-                accept_versions=job.accept_versions,
-                # A run that failed before its first shard holds nobody to its settings.
-                anew=folder.clear if folder.untouched() and alone(locks, job.shards) else None,
-            )
-        folder.clean(job.shards)
-        known = {entry.shard: entry for entry in folder.entries() if entry.shard in job.shards}
-        counter = Counter(
-            progress,
-            _rows_in_range(job, folder.total() or job.source.count),
-            before=sum(entry.rows for entry in known.values()),
-            refused=sum(entry.refused for entry in known.values()),
-        )
-        loop = _Loop(job, engine, counter, frozenset(known), stop or (lambda: False))
-        loop.run()
-        complete = loop.at_end and not loop.stopped
-        return summarize(folder, counter, complete=complete, interrupted=loop.stopped)
-
-
-class _Loop:
-    """Feeds an engine with shards, and writes what comes back, in order."""
-
-    def __init__(
-        self,
-        job: Job,
-        engine: Engine,
-        counter: Counter,
-        known: frozenset[int],
-        stop: Callable[[], bool],
-    ) -> None:
-        self.job, self.engine, self.counter = job, engine, counter
-        self.known, self.stop = known, stop
-        self.waiting: deque[Shard] = deque()
-        self.bad: Refused | None = None
-        self.bad_shard: int | None = None
-        self.stopped = self.at_end = False
-
-    def run(self) -> None:
-        feed = self.feed()
-        first = next(feed, None)
-        if first is not None:  # otherwise no model need be loaded
-            self.compute(chain([first], feed))
-        if self.bad is not None:
-            self.refuse_bad([self.bad])
-
-    def compute(self, shards: Iterable[list[Example]]) -> None:
-        job = self.job
-        with closing(self.engine(job.settings, shards, self.counter.report)) as computed:
-            for results in computed:
-                shard = self.waiting.popleft()
-                self.require_same_input()
-                if job.strict:
-                    self.refuse_bad(results)
-                    if shard.number == self.bad_shard:
-                        return
-                entry = write_shard(job.folder, shard, results, job.settings, job.shard_size)
-                self.counter.finish(entry, len(results))
-
-    def feed(self) -> Iterator[list[Example]]:
-        """The examples of each shard that is not finished, until asked to stop."""
-        for shard in self.shards():
-            if self.stop():
-                self.stopped = True
-                return
-            if self.job.strict and shard.refused:
-                self.bad, self.bad_shard = shard.refused[0], shard.number
-                # The model may refuse one that comes before.
-                part = shard.before(self.bad.example.index)
-                if part.rows:
-                    self.waiting.append(part)
-                    yield part.examples
-                return
-            self.waiting.append(shard)
-            yield shard.examples
-        self.at_end = True
-
-    def shards(self) -> Iterable[Shard]:
-        """Those to compute; none if all is done, and then the input is not read again."""
-        job, total = self.job, self.job.folder.total()
-        if total is not None:
-            after = min(-(-total // job.shard_size), job.shards.stop)
-            if self.known >= set(range(job.shards.start, after)):
-                return []
-        return cut(
-            job.source.rows(),
-            job.shard_size,
-            wanted=lambda number: number in job.shards and number not in self.known,
-            stop=job.shards.stop,
-            at_end=self.note_end,
-        )
-
-    def note_end(self, rows: int) -> None:
-        """Note how many rows the input has, unless it was cut meanwhile."""
-        self.require_same_input()
-        write_end(self.job.folder, rows)
-
-    def require_same_input(self) -> None:
-        """Raise FileError if the input is no longer what its checksum was of."""
-        source = self.job.source
-        if not source.unchanged():
-            raise FileError(
-                f"{source.name} changed while it was read",
-                expected="it to stay as it was",
-                fix="Put it back, or begin anew in another folder.",
-            )
-
-    def refuse_bad(self, results: Iterable[Result]) -> None:
-        """Raise AttnflowError for the first bad row."""
-        for one in results:
-            if isinstance(one, Refused):
-                index, line = one.example.index, one.example.line
-                where = f"row {index}" if line is None else f"line {line}"
-                raise AttnflowError(
-                    f"{self.job.source.name}, {where}: {one.reason} The run is strict and stops "
-                    "here; all shards finished before are kept. Mend the row, or run without "
-                    "--strict."
-                )
-
-
-def write_end(folder: Folder, rows: int) -> None:
-    """Note how many rows the input has."""
-    if folder.total() != rows:
-        write_json(folder.end, {"rows": rows})
-
-
-def _rows_in_range(job: Job, total: int | None) -> int | None:
-    """How many rows the shards of the job have; None if it is not known."""
-    if total is None:
-        return None
-    first, after = (min(n * job.shard_size, total) for n in (job.shards.start, job.shards.stop))
-    return after - first
-
-
-def _manifest(job: Job) -> Manifest:
-    source = job.source
-    return Manifest(
-        settings=job.settings,
-        shard_size=job.shard_size,
-        input={
-            "name": str(Path(source.name).absolute())
-            if Path(source.name).is_file()
-            else source.name,
-            "format": source.format,
-            "checksum": source.checksum,
-            "text_column": job.columns[0],
-            "id_column": job.columns[1],
-            **({"told_by": "input_id"} if source.told_by_caller else {}),
-        },
-        model={"sha256": join_checksums(job.model), "files": job.model},
-        versions=(versions(),),
-    )
-
-
-Shards: TypeAlias = tuple[int, int | None]  # the first, and the one after the last
-
-
-class SettingOptions(TypedDict, total=False):
-    """The settings, for type checkers; see `Settings`."""
-
-    model: str
-    tokenizer: str | None
-    methods: tuple[str, ...]
-    positions: WhichPositions
-    layers: tuple[int, ...] | None
-    importance: tuple[str, ...]
-    normalize: str
-    residual_weight: float
-    heads: str | int
-    edges: str
-    target: str | int | None
-    truncate: Truncate
-    words: bool
-    batch_tokens: int
-    device: str
+KEPT = "All finished shards are kept."
+Shards: TypeAlias = tuple[int, int | None]  # the first shard, and the one after the last
+# Takes the examples of each shard, and yields the results of each shard in the same order.
+Engine: TypeAlias = Callable[
+    [Settings, Iterable[list[Example]], Report], Generator[list[Result], None, None]
+]
 
 
 def run(  # noqa: PLR0913 - one argument for each option
-    given: Any,
+    data: Any,
     out: str | Path,
     *,
     text_column: str | None = None,
@@ -243,30 +56,33 @@ def run(  # noqa: PLR0913 - one argument for each option
     input_id: str | None = None,
     shard_size: int = SHARD_SIZE,
     shards: Shards | None = None,
-    engine: Literal["local", "ray"] = "local",
+    engine: EngineName = "local",
     threads: int | None = None,
     workers: int | None = None,
     address: str | None = None,
     strict: bool = False,
     accept_versions: bool = False,
-    progress: Watch | None = None,
+    on_status: OnStatus | None = None,
     stop: Callable[[], bool] | None = None,
-    **settings: Unpack[SettingOptions],
+    **settings: Any,
 ) -> Summary:
-    """Score every text of an input, and write the scores to a folder, in shards of Parquet.
+    """Score every text of an input, and write the scores to a folder as Parquet shards.
 
-    given, text_column, id_column, format, input_id: the input, as in `open_source`.
-    out: the folder. If it holds part of the same run, the run goes on; nothing is done twice.
-    shard_size: rows of the input in a shard. shards: only those from the first to before the last.
+    Interrupted runs resume: call `run` again with the same arguments.
+
+    data, text_column, id_column, format, input_id: the input, as in `open_source`.
+    out: the folder, new or of an interrupted run.
+    shard_size: rows in a shard. shards: first shard, and one after the last; all if not given.
     engine: "local", this machine, with `threads`; or "ray", with `workers` on a cluster at
-    `address` ("local" starts one here, "auto" finds one that runs).
-    strict: stop at the first bad row, which otherwise is written to the errors of its shard.
-    accept_versions: go on although versions of libraries changed.
-    progress: called with a `Progress` now and then. stop: asked before each shard whether to stop.
-    settings: what to compute; see `Settings`.
-    Raises InputError if the folder was begun with other settings, another model or another input,
-    or if another run is writing to it; AttnflowError if the disk is full, or a row is bad and the
-    run strict. What is finished is kept in any case.
+    `address` ("local" starts a cluster, "auto" finds a running one).
+    strict: whether to stop at the first invalid row, instead of recording it as rejected.
+    accept_versions: whether to resume with other library versions.
+    on_status: called with a `Status` after each batch. stop: called before each shard; the run
+    stops if it returns True.
+    settings: the model and the scores to compute; see `Settings`.
+    Raises InputError if the folder was created with other settings, another model or another input,
+    or if another run writes to it; DiskError if the disk is full; AttnflowError for an invalid row
+    in a strict run. All finished shards are kept.
 
     >>> from tempfile import TemporaryDirectory
     >>> from attnflow.corpus import check, open_corpus
@@ -274,55 +90,254 @@ def run(  # noqa: PLR0913 - one argument for each option
     ...     summary = run(["the key to the cabinets", ""], out, methods=("rollout",))
     ...     complete = check(out).complete
     ...     [example] = open_corpus(out).examples()
-    ...     [refused] = open_corpus(out).refused()
-    >>> summary.rows, complete, refused["why"]
+    ...     [rejected] = open_corpus(out).rejected()
+    >>> summary.rows, complete, rejected["why"]
     (2, True, 'empty')
     >>> example.scores["rollout"].shape  # layers, positions, tokens
     (6, 1, 6)
     """
     if shard_size < 1:
         raise InputError(
-            f"shard_size is {shard_size}",
-            expected="1 or more",
-            fix=f"Use {SHARD_SIZE}.",
+            f"shard_size is {shard_size}", expected="1 or more", fix=f"Use {SHARD_SIZE}."
         )
-    wanted = _resolve_shards(shards)
-    Settings(**settings)  # refuses what is wrong before anything is started
+    selected = _resolve_shards(shards)
+    chosen = Settings.from_options(settings)  # reports invalid values before anything starts
     with open_engine(engine, threads=threads, workers=workers, address=address) as (
         compute,
         device,
     ):
-        chosen = _place(Settings(**_complete(settings, device)))
+        chosen = _make_absolute(chosen.resolve(device))
+        source = open_source(
+            data, text_column=text_column, id_column=id_column, format=format, input_id=input_id
+        )
         job = Job(
-            source=open_source(
-                given,
-                text_column=text_column,
-                id_column=id_column,
-                format=format,
-                input_id=input_id,
-            ),
+            source=source,
             folder=Folder(Path(out)),
             settings=chosen,
-            model=checksums(chosen),
+            model=checksum_model(chosen),
             columns=(text_column, id_column),
             shard_size=shard_size,
-            shards=wanted,
+            shards=selected,
             strict=strict,
             accept_versions=accept_versions,
         )
-        return work(job, compute, progress=progress, stop=stop)
+        return run_job(job, compute, on_status=on_status, stop=stop)
 
 
-def _complete(settings: SettingOptions, device: str) -> SettingOptions:
-    """The settings with what depends on where models run, unless it is given."""
-    made: SettingOptions = {"device": device, **settings}
-    if made["device"] != "cpu":
-        made.setdefault("batch_tokens", GPU_BATCH_TOKENS)
-    return made
+@dataclass(frozen=True)
+class Job:
+    """The work of a run.
+
+    model: the checksums of the model's files. columns: of texts and of IDs, if requested.
+    shards: the shards to compute. strict: whether to stop at the first invalid row.
+    accept_versions: as in `ensure_manifest`.
+    """
+
+    source: Source
+    folder: Folder
+    settings: Settings
+    model: dict[str, str]
+    columns: tuple[str | None, str | None] = (None, None)
+    shard_size: int = SHARD_SIZE
+    shards: range = range(MAX_SHARDS)
+    strict: bool = False
+    accept_versions: bool = False
 
 
-def _place(settings: Settings) -> Settings:
-    """Name folders from the root, for workers and later runs that are elsewhere."""
+def run_job(
+    job: Job,
+    engine: Engine,
+    *,
+    on_status: OnStatus | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Summary:
+    """Run a job: check the manifest, hold the lock, and compute the shards that are missing."""
+    try:
+        return _run_locked(job, engine, on_status, stop or (lambda: False))
+    except DiskError as error:
+        raise DiskError(error.given, error.expected, f"{error.fix} {KEPT}") from error
+
+
+def _run_locked(
+    job: Job, engine: Engine, on_status: OnStatus | None, stop: Callable[[], bool]
+) -> Summary:
+    folder = job.folder
+    folder.create()
+    with shard_lock(folder, job.shards):
+        with global_lock(folder):
+            # Settings are locked once the first shard is finished.
+            locked = folder.has_finished_shards() or not is_only_run(folder, job.shards)
+            ensure_manifest(
+                folder.manifest,
+                _make_manifest(job),
+                accept_versions=job.accept_versions,
+                restart=None if locked else folder.clear,
+            )
+        folder.remove_temporary(job.shards)
+        finished = {entry.shard: entry for entry in folder.entries() if entry.shard in job.shards}
+        counter = Counter(
+            on_status,
+            _count_rows(job, folder.total() or job.source.count),
+            before=sum(entry.rows for entry in finished.values()),
+            rejected=sum(entry.rejected for entry in finished.values()),
+        )
+        loop = _Loop(job, engine, counter, frozenset(finished), stop)
+        loop.run()
+        complete = loop.at_end and not loop.stopped
+        return summarize(folder, counter, complete=complete, interrupted=loop.stopped)
+
+
+class _Loop:
+    """Feeds shards to an engine, and writes the results in order.
+
+    finished: the numbers of the shards that earlier runs finished.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        engine: Engine,
+        counter: Counter,
+        finished: frozenset[int],
+        stop: Callable[[], bool],
+    ) -> None:
+        self.job, self.engine, self.counter = job, engine, counter
+        self.finished, self.stop = finished, stop
+        self.waiting: deque[Shard] = deque()  # passed to the engine, results not yet received
+        self.invalid: Rejected | None = None  # the first invalid row of a strict run
+        self.invalid_shard: int | None = None
+        self.stopped = self.at_end = False
+
+    def run(self) -> None:
+        examples = self.feed()
+        first = next(examples, None)
+        if first is not None:  # otherwise the model need not be loaded
+            self.compute(chain([first], examples))
+        if self.invalid is not None:
+            self.raise_first_rejected([self.invalid])
+
+    def compute(self, shards: Iterable[list[Example]]) -> None:
+        job = self.job
+        with closing(self.engine(job.settings, shards, self.counter.report)) as computed:
+            for results in computed:
+                shard = self.waiting.popleft()
+                self.check_input_unchanged()
+                if job.strict:
+                    self.raise_first_rejected(results)
+                    if shard.number == self.invalid_shard:
+                        return
+                entry = write_shard(job.folder, shard, results, job.settings, job.shard_size)
+                self.counter.finish(entry, len(results))
+
+    def feed(self) -> Iterator[list[Example]]:
+        """Yield the examples of each missing shard, until the run is asked to stop."""
+        for shard in self.missing_shards():
+            if self.stop():
+                self.stopped = True
+                return
+            if self.job.strict and shard.rejected:
+                self.invalid, self.invalid_shard = shard.rejected[0], shard.number
+                # The model may reject an earlier row of this shard.
+                part = shard.before(self.invalid.example.index)
+                if part.rows:
+                    self.waiting.append(part)
+                    yield part.examples
+                return
+            self.waiting.append(shard)
+            yield shard.examples
+        self.at_end = True
+
+    def missing_shards(self) -> Iterable[Shard]:
+        """Return the shards to compute. If there are none, the input is not read again."""
+        job, total = self.job, self.job.folder.total()
+        if total is not None:
+            end = min(-(-total // job.shard_size), job.shards.stop)
+            if self.finished >= set(range(job.shards.start, end)):
+                return []
+        return split_shards(
+            job.source.rows(),
+            job.shard_size,
+            wanted=lambda number: number in job.shards and number not in self.finished,
+            stop=job.shards.stop,
+            at_end=self.write_total,
+        )
+
+    def write_total(self, rows: int) -> None:
+        """Write the number of rows, unless the input changed while it was read."""
+        self.check_input_unchanged()
+        self.job.folder.write_total(rows)
+
+    def check_input_unchanged(self) -> None:
+        """Raise FileError if the input changed since its checksum was computed."""
+        source = self.job.source
+        if not source.unchanged():
+            raise FileError(
+                f"{source.name} changed while it was read",
+                expected="a file that stays the same during the run",
+                fix="Restore it, or start a new run in another folder.",
+            )
+
+    def raise_first_rejected(self, results: Iterable[Result]) -> None:
+        """Raise AttnflowError for the first rejected row."""
+        for result in results:
+            if isinstance(result, Rejected):
+                index, line = result.example.index, result.example.line
+                place = f"row {index}" if line is None else f"line {line}"
+                raise AttnflowError(
+                    f"{self.job.source.name}, {place}: {result.reason}",
+                    fix=f"Fix the row, or run without --strict. {KEPT}",
+                )
+
+
+@contextmanager
+def open_engine(
+    name: str,
+    *,
+    threads: int | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+) -> Iterator[tuple[Engine, str]]:
+    """Open an engine by name; yields it and the default device, "cuda" or "cpu".
+
+    Raises InputError for an unknown engine or for options of the other, FileError without a
+    cluster.
+    """
+    check_choice("engine", name, get_args(EngineName))
+    if name == "local":
+        if workers is not None or address is not None:
+            raise InputError(
+                "workers or address were given for the local engine",
+                expected="these options for a cluster only",
+                fix="Use --engine ray (engine='ray'), or --threads (threads=...).",
+            )
+        yield partial(run_local, threads=threads), find_device()
+        return
+    if threads is not None:
+        raise InputError(
+            "threads were given for the engine ray",
+            expected="workers, which have one thread each",
+            fix="Use --workers (workers=...).",
+        )
+    from attnflow.corpus.ray_engine import connect, run_on_cluster
+
+    with connect(address) as device:
+        yield partial(run_on_cluster, workers=workers), device
+
+
+def _resolve_shards(shards: Shards | None) -> range:
+    first, end = shards or (0, None)
+    end = MAX_SHARDS if end is None else end
+    if not 0 <= first < end:
+        raise InputError(
+            f"shards is {first}:{end}",
+            expected="the first shard and the one after the last, counted from 0",
+            fix="For the first hundred: --shards 0:100 (shards=(0, 100)).",
+        )
+    return range(first, end)
+
+
+def _make_absolute(settings: Settings) -> Settings:
+    """Make paths absolute, for workers and later runs in other folders."""
     model, tokenizer = (
         str(Path(name).absolute()) if name is not None and Path(name).is_dir() else name
         for name in (settings.model, settings.tokenizer)
@@ -330,13 +345,28 @@ def _place(settings: Settings) -> Settings:
     return replace(settings, model=model or settings.model, tokenizer=tokenizer)
 
 
-def _resolve_shards(shards: Shards | None) -> range:
-    first, after = shards or (0, None)
-    after = ENDLESS if after is None else after
-    if not 0 <= first < after:
-        raise InputError(
-            f"shards is {first}:{after}",
-            expected="a first shard and one after the last, counted from 0, such as 0:100",
-            fix="Give them like that.",
-        )
-    return range(first, after)
+def _count_rows(job: Job, total: int | None) -> int | None:
+    """Return the number of rows in the shards of the job; None if it is unknown."""
+    if total is None:
+        return None
+    first, end = (min(n * job.shard_size, total) for n in (job.shards.start, job.shards.stop))
+    return end - first
+
+
+def _make_manifest(job: Job) -> Manifest:
+    source = job.source
+    path = Path(source.name)
+    return Manifest(
+        settings=job.settings,
+        shard_size=job.shard_size,
+        input={
+            "name": str(path.absolute()) if path.is_file() else source.name,
+            "format": source.format,
+            "checksum": source.checksum,
+            "text_column": job.columns[0],
+            "id_column": job.columns[1],
+            **({"told_by": "input_id"} if source.has_input_id else {}),
+        },
+        model={"sha256": join_checksums(job.model), "files": job.model},
+        versions=(installed_versions(),),
+    )

@@ -1,6 +1,6 @@
-"""Scores as Parquet: one row for each example, position and layer. docs/corpus.md has the schema.
+"""Parquet files of scores: one row for each example, position and layer.
 
-The same results give the same bytes.
+docs/corpus.md documents the columns. Equal results give equal bytes. Reading is in `results`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,18 +11,19 @@ import numpy as np
 
 from attnflow.corpus.example import Outcome, Scored
 from attnflow.corpus.manifest import SCHEMA
-from attnflow.corpus.packages import import_pyarrow
 from attnflow.corpus.settings import Settings
+from attnflow.optional import import_optional
 
-# Of one row group, which is what is held in memory twice:
+# Limits of a row group, which is held in memory twice.
 CELLS = 2**22  # scores of one method
-CHARACTERS = 2**26  # of texts and tokens, which are there again in every row
+CHARACTERS = 2**26  # in texts and tokens, which are repeated in every row
+# Columns with few distinct values, which are stored with a dictionary.
 REPEATED = ("index", "id", "line", "text", "tokens.list.element", "prediction", "prediction_kind")
 
 
-def schema_of(settings: Settings) -> Any:
-    """The columns of a shard, as an Arrow schema."""
-    pa = import_pyarrow("writing a corpus")
+def make_schema(settings: Settings) -> Any:
+    """Return the columns of a shard as an Arrow schema."""
+    pa = import_optional("pyarrow", "writing a corpus")
     scores = pa.list_(pa.float32())
     columns = [
         pa.field("index", pa.int64(), nullable=False),
@@ -52,106 +53,108 @@ def _outcome_fields(pa: Any, name: str) -> list[Any]:
 
 
 def write_parquet(file: IO[bytes], results: Sequence[Scored], settings: Settings) -> None:
-    """Write results, in the order given, as one Parquet file."""
-    pa = import_pyarrow("writing a corpus")
-    schema = schema_of(settings)
-    with pa.parquet.ParquetWriter(
+    """Write results as one Parquet file, in the given order."""
+    pa = import_optional("pyarrow", "writing a corpus")
+    parquet = import_optional("pyarrow.parquet", "writing a corpus")
+    schema = make_schema(settings)
+    with parquet.ParquetWriter(
         file,
         schema,
         compression="zstd",
         use_dictionary=[name for name in REPEATED if name.split(".")[0] in schema.names],
         write_statistics=True,
         store_schema=True,
-        write_page_checksum=True,  # so that any reader may see that a page is damaged
+        write_page_checksum=True,  # lets every reader detect a damaged page
     ) as writer:
-        for group in _groups(results):
-            writer.write_table(_table(pa, schema, group, settings))
+        for group in _row_groups(results):
+            writer.write_table(_make_table(pa, schema, group, settings))
 
 
-def _groups(results: Iterable[Scored]) -> Iterator[Sequence[Scored]]:
-    """Results in groups that are within the limits, at least one in each."""
-    held: list[Scored] = []
+def _row_groups(results: Iterable[Scored]) -> Iterator[Sequence[Scored]]:
+    """Group results within the limits, at least one in each group."""
+    group: list[Scored] = []
     cells = characters = 0
-    for piece in (piece for one in results for piece in _pieces(one)):
+    for piece in (piece for result in results for piece in _split_positions(result)):
         rows = len(piece.layers) * len(piece.positions)
         cells += rows * len(piece.tokens)
-        characters += rows * _width(piece)
-        if held and (cells > CELLS or characters > CHARACTERS):
-            yield held
-            held, cells, characters = [], rows * len(piece.tokens), rows * _width(piece)
-        held.append(piece)
-    if held:
-        yield held
+        characters += rows * _count_characters(piece)
+        if group and (cells > CELLS or characters > CHARACTERS):
+            yield group
+            group, cells, characters = [], rows * len(piece.tokens), rows * _count_characters(piece)
+        group.append(piece)
+    if group:
+        yield group
 
 
-def _pieces(one: Scored) -> Iterator[Scored]:
-    """An example, or, if it is too large for one group, parts of it with some positions each.
+def _split_positions(result: Scored) -> Iterator[Scored]:
+    """Yield a result, or parts with some of its positions if it is too large for one row group.
 
-    A position always has all of its layers in the same group.
+    All layers of a position are in the same part.
     """
-    n_layers = max(len(one.layers), 1)
+    n_layers = max(len(result.layers), 1)
     most = min(
-        CELLS // max(n_layers * len(one.tokens), 1), CHARACTERS // max(n_layers * _width(one), 1)
+        CELLS // max(n_layers * len(result.tokens), 1),
+        CHARACTERS // max(n_layers * _count_characters(result), 1),
     )
-    if most >= len(one.positions):
-        yield one
+    if most >= len(result.positions):
+        yield result
         return
-    for start in range(0, len(one.positions), max(most, 1)):
+    for start in range(0, len(result.positions), max(most, 1)):
         part = slice(start, start + max(most, 1))
-        scores = {name: values[:, part] for name, values in one.scores.items()}
-        yield replace(one, positions=one.positions[part], scores=scores)
+        scores = {name: values[:, part] for name, values in result.scores.items()}
+        yield replace(result, positions=result.positions[part], scores=scores)
 
 
-def _width(one: Scored) -> int:
-    """How many characters are in each row of an example."""
-    return len(one.example.text) + sum(map(len, one.tokens))
+def _count_characters(result: Scored) -> int:
+    """Return the number of characters in each row of an example."""
+    return len(result.example.text) + sum(map(len, result.tokens))
 
 
-def _table(pa: Any, schema: Any, results: Sequence[Scored], settings: Settings) -> Any:
-    """One row for each example, position and layer, in this order."""
-    rows = [len(one.positions) * len(one.layers) for one in results]
-    of = pa.array(np.repeat(np.arange(len(results)), rows))  # [rows]: whose row it is
+def _make_table(pa: Any, schema: Any, results: Sequence[Scored], settings: Settings) -> Any:
+    """Return one row for each example, position and layer, in this order."""
+    rows = [len(r.positions) * len(r.layers) for r in results]
+    example_of_row = pa.array(np.repeat(np.arange(len(results)), rows))
 
-    def repeated(values: list[Any], name: str) -> Any:
-        return pa.array(values, type=schema.field(name).type).take(of)
+    def repeat(values: list[Any], name: str) -> Any:
+        return pa.array(values, type=schema.field(name).type).take(example_of_row)
 
     columns = {
-        "index": repeated([one.example.index for one in results], "index"),
-        "id": repeated([one.example.id for one in results], "id"),
-        "line": repeated([one.example.line for one in results], "line"),
-        "text": repeated([one.example.text for one in results], "text"),
-        "tokens": repeated([list(map(_written, one.tokens)) for one in results], "tokens"),
-        "special": repeated([list(one.special) for one in results], "special"),
-        "explained": repeated([one.position for one in results], "explained"),
+        "index": repeat([r.example.index for r in results], "index"),
+        "id": repeat([r.example.id for r in results], "id"),
+        "line": repeat([r.example.line for r in results], "line"),
+        "text": repeat([r.example.text for r in results], "text"),
+        "tokens": repeat([list(map(_escape, r.tokens)) for r in results], "tokens"),
+        "special": repeat([list(r.special) for r in results], "special"),
+        "explained": repeat([r.position for r in results], "explained"),
         "position": pa.array(
-            [p for one in results for p in one.positions for _ in one.layers], pa.int32()
+            [position for r in results for position in r.positions for _ in r.layers], pa.int32()
         ),
         "layer": pa.array(
-            [k for one in results for _ in one.positions for k in one.layers], pa.int32()
+            [layer for r in results for _ in r.positions for layer in r.layers], pa.int32()
         ),
     }
-    outcomes = {"prediction": [one.prediction for one in results]}
+    outcomes = {"prediction": [r.prediction for r in results]}
     if settings.target is not None:
-        outcomes["target"] = [one.target for one in results]
-    for name, given in outcomes.items():
-        for column, values in _outcome_columns(name, given).items():
-            columns[column] = repeated(values, column)
+        outcomes["target"] = [r.target for r in results]
+    for name, values in outcomes.items():
+        for column, cells in _outcome_columns(name, values).items():
+            columns[column] = repeat(cells, column)
     for name in settings.methods:
-        columns[name] = _lists(pa, [_by_position(one, name) for one in results])
+        columns[name] = _list_column(pa, [_rows_by_position(r, name) for r in results])
     for name in settings.importance:
-        values = [one.importance[name][None, :] for one in results]
-        columns[name] = _lists(pa, values).take(of)
+        importance = _list_column(pa, [r.importance[name][None, :] for r in results])
+        columns[name] = importance.take(example_of_row)
     return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
-def _by_position(one: Scored, method: str) -> Any:
-    """Scores [positions * layers, tokens] out of [layers, positions, tokens]."""
-    scores = np.asarray(one.scores[method], dtype=np.float32)
+def _rows_by_position(result: Scored, method: str) -> Any:
+    """Return scores [positions * layers, tokens] from [layers, positions, tokens]."""
+    scores = np.asarray(result.scores[method], dtype=np.float32)
     return scores.transpose(1, 0, 2).reshape(-1, scores.shape[-1])
 
 
-def _lists(pa: Any, arrays: Sequence[Any]) -> Any:
-    """One list for each row of arrays [rows, tokens]; what is not a number is null."""
+def _list_column(pa: Any, arrays: Sequence[Any]) -> Any:
+    """Return a column with one list for each row of arrays [rows, tokens]; NaN becomes null."""
     lengths = np.concatenate([np.full(len(a), a.shape[1], dtype=np.int64) for a in arrays])
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     values = np.concatenate([np.ravel(a) for a in arrays]).astype(np.float32, copy=False)
@@ -160,13 +163,13 @@ def _lists(pa: Any, arrays: Sequence[Any]) -> Any:
 
 def _outcome_columns(name: str, outcomes: Sequence[Outcome | None]) -> dict[str, list[Any]]:
     return {
-        name: [None if one is None else _written(one.label) for one in outcomes],
-        f"{name}_index": [None if one is None else one.index for one in outcomes],
-        f"{name}_kind": [None if one is None else one.kind for one in outcomes],
-        f"{name}_probability": [None if one is None else one.probability for one in outcomes],
+        name: [None if o is None else _escape(o.label) for o in outcomes],
+        f"{name}_index": [None if o is None else o.index for o in outcomes],
+        f"{name}_kind": [None if o is None else o.kind for o in outcomes],
+        f"{name}_probability": [None if o is None else o.probability for o in outcomes],
     }
 
 
-def _written(token: str) -> str:
-    """A token as UTF-8 can write it; halves of surrogate pairs are spelled out."""
+def _escape(token: str) -> str:
+    """Escape halves of surrogate pairs, which UTF-8 cannot encode."""
     return token.encode("utf-8", "backslashreplace").decode("utf-8")

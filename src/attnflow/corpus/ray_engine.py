@@ -1,12 +1,9 @@
-"""The engine on a Ray cluster: models in actors, shards handed out, lost workers replaced.
+"""The Ray engine: workers on a cluster that hold the model, and the shards they score.
 
-A shard is computed as a whole, by the same code as on one machine, and so gives the same bytes.
-Where models run on GPUs, their actors only run the model, and tasks on processors compute flow.
-
-The crew: workers of a Ray cluster, who is there, who is lost, and what each has in hand.
-
-A worker that is lost is replaced, but nobody waits for its successor: a cluster that lost a node
-may have no room for it. Its shards go to those who are there.
+A worker scores a shard with the same code as the local engine, and so gives the same bytes. If
+models run on GPUs, the workers only run the model, and tasks on processors compute the scores. A
+lost worker is replaced, but no shard waits for the replacement, because a cluster that lost a node
+may have no room for it: its shards go to the workers that are running.
 """
 
 import signal
@@ -20,27 +17,132 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from attnflow.corpus.example import Example, Result
-from attnflow.corpus.packages import import_ray
 from attnflow.corpus.settings import Settings
 from attnflow.corpus.store import count_pairs
 from attnflow.errors import AttnflowError, FileError
+from attnflow.models.loading import first_line
+from attnflow.optional import import_optional
 
-IN_FLIGHT = 2  # shards for each worker: one that it computes, and one that waits
+IN_FLIGHT = 2  # shards per worker: one that is being scored, and one that waits
 RETRIES = 5  # of a shard whose worker was lost
-CREW_PATIENCE = 30.0  # seconds until it is said that there is no room for a worker
+WORKER_TIMEOUT = 30.0  # seconds without a worker until a warning
+CONNECT_TIMEOUT = 10.0  # seconds for a cluster to answer
+
+
+def run_on_cluster(
+    settings: Settings,
+    shards: Iterable[list[Example]],
+    report: Callable[[int, int], None],
+    *,
+    workers: int | None = None,
+    split: bool | None = None,
+) -> Generator[list[Result], None, None]:
+    """Score shards on the connected cluster, and yield the results of each, in order.
+
+    workers: actors that hold the model, one processor each; as many as the cluster has GPUs or
+    processors if not given. split: whether scores are computed in separate tasks; by default if
+    models run on GPUs. At most two shards per worker are in flight.
+    Raises AttnflowError if a shard loses its worker repeatedly.
+    """
+    ray = import_optional("ray", "the engine ray")
+    on_gpu = str(settings.device).startswith("cuda")
+    split = on_gpu if split is None else split
+    n_workers = workers or max(_count_places(ray, on_gpu), 1)
+    _warn_if_too_many(ray, n_workers, on_gpu)
+    actor_class = ray.remote(
+        # With separate tasks, these get the processors.
+        num_cpus=0 if split else 1,
+        num_gpus=1 if on_gpu else 0,
+        max_restarts=0,
+        max_task_retries=0,
+    )(Worker)
+    score_task = ray.remote(num_cpus=1, max_retries=RETRIES)(_score_captured) if split else None
+    stored_settings = ray.put(settings)
+
+    def submit(actor: Any, examples: list[Example]) -> Any:
+        if score_task is None:
+            return actor.score.remote(examples)
+        return score_task.remote(stored_settings, actor.capture.remote(examples))
+
+    pool = WorkerPool(ray, n_workers, lambda: actor_class.remote(settings), submit)
+    try:
+        for results in pool.compute(shards):
+            report(len(results), count_pairs(settings, results))
+            yield results
+    finally:
+        pool.close()
+
+
+@contextmanager
+def connect(address: str | None) -> Iterator[str]:
+    """Connect to a cluster, or start one; yields "cuda" if it has GPUs, otherwise "cpu".
+
+    address: "auto" for a running cluster, "local" or None to start one, or host:port. An existing
+    connection of the caller is used, and left open.
+    Raises FileError if there is no cluster at the address.
+    """
+    ray = import_optional("ray", "the engine ray")
+    opened = not ray.is_initialized()
+    if opened:
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        if address in (None, "local"):
+            options["include_dashboard"] = False
+        reachable = False
+        try:
+            reachable = _check_reachable(address)
+            with _keep_signal_handler():
+                ray.init(address=address or "local", **options)
+        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            raise _connection_error(address, reachable, error) from error
+    try:
+        yield "cuda" if ray.cluster_resources().get("GPU", 0) > 0 else "cpu"
+    finally:
+        if opened:
+            ray.shutdown()
+
+
+class Worker:
+    """Holds the model on a machine of the cluster, and scores with one thread.
+
+    The model is loaded on first use, so that a model that cannot be loaded is the error of a task
+    and not the end of the actor, which would be replaced.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._scorer: Any = None
+
+    def ready(self) -> None:
+        """Return as soon as the cluster has started this worker."""
+
+    def score(self, examples: list[Example]) -> list[Result]:
+        """Return the results of a shard."""
+        results: list[Result] = self._load().score(examples)
+        return results
+
+    def capture(self, examples: list[Example]) -> Any:
+        """Run the model on a shard, for `score_captured`."""
+        return self._load().capture(examples)
+
+    def _load(self) -> Any:
+        if self._scorer is None:
+            from attnflow.corpus.scorer import Scorer
+
+            self._scorer = Scorer(self.settings, threads=1)
+        return self._scorer
 
 
 @dataclass
 class _Member:
-    """A worker. coming: its first answer, which it gives when there is room for it; None then."""
+    """A worker of the pool. starting: the reference of `Worker.ready`; None once it is running."""
 
     actor: Any
-    coming: Any
+    starting: Any
 
 
 @dataclass
-class _Handed:
-    """A shard that is on the way. result: what it will be. losses: how often it was lost."""
+class _Assignment:
+    """A shard assigned to a worker. result: the reference of its results. losses: lost workers."""
 
     examples: list[Example]
     member: _Member
@@ -48,11 +150,11 @@ class _Handed:
     losses: int = 0
 
 
-class Crew:
-    """Workers, each of which holds the model.
+class WorkerPool:
+    """Workers that each hold the model, and the shards assigned to them.
 
-    start: starts a worker, which may wait for room. submit: gives a shard to a worker, and returns
-    what will be its results.
+    start: starts a worker, which may wait for room in the cluster. submit: assigns a shard to a
+    worker, and returns the reference of its results.
     """
 
     def __init__(
@@ -64,263 +166,156 @@ class Crew:
     ) -> None:
         self.ray, self.start, self.submit = ray, start, submit
         errors = ray.exceptions
-        self.losses = (
+        self.loss_errors = (
             errors.RayActorError,
             errors.WorkerCrashedError,
             errors.NodeDiedError,
             errors.ObjectLostError,
             errors.OutOfMemoryError,
         )
-        self.members = [self._hire() for _ in range(n)]
-        self.waiting: deque[_Handed] = deque()
+        self.members = [self._start_member() for _ in range(n)]
+        self.waiting: deque[_Assignment] = deque()
 
     def compute(self, shards: Iterable[list[Example]]) -> Iterator[list[Result]]:
-        """The results of shards, in their order; no more than two a worker are on the way."""
+        """Yield the results of shards, in order; at most two per worker are in flight."""
         stream = iter(shards)
         at_end = False
         while True:
-            while not at_end and len(self.waiting) < IN_FLIGHT * len(self._here()):
+            while not at_end and len(self.waiting) < IN_FLIGHT * len(self._running()):
                 examples = next(stream, None)
                 if examples is None:
                     at_end = True
                     break
-                self.waiting.append(self._hand_out(examples))
+                self.waiting.append(self._assign(examples))
             if not self.waiting:
                 return
             yield self._fetch(self.waiting.popleft())
 
-    def dismiss(self) -> None:
-        """End all workers."""
+    def close(self) -> None:
+        """Stop all workers."""
         for member in self.members:
             self.ray.kill(member.actor)
 
-    def _hire(self) -> _Member:
+    def _start_member(self) -> _Member:
         actor = self.start()
-        return _Member(actor, actor.here.remote())
+        return _Member(actor, actor.ready.remote())
 
-    def _here(self) -> list[_Member]:
-        """Those who are there, of whom there is at least one; waits for the first."""
+    def _running(self) -> list[_Member]:
+        """Return the running workers, at least one; waits for the first."""
         warned = False
         while True:
-            coming = {m.coming: m for m in self.members if m.coming is not None}
-            if coming:
-                anybody = len(coming) < len(self.members)
-                patience = 0 if anybody else CREW_PATIENCE
-                n = len(coming) if anybody else 1
-                for one in self.ray.wait(list(coming), num_returns=n, timeout=patience)[0]:
-                    coming[one].coming = None
-            here = [member for member in self.members if member.coming is None]
-            if here:
-                return here
+            starting = {m.starting: m for m in self.members if m.starting is not None}
+            if starting:
+                any_running = len(starting) < len(self.members)
+                timeout = 0 if any_running else WORKER_TIMEOUT
+                n = len(starting) if any_running else 1
+                for ready in self.ray.wait(list(starting), num_returns=n, timeout=timeout)[0]:
+                    starting[ready].starting = None
+            running = [member for member in self.members if member.starting is None]
+            if running:
+                return running
             if not warned:
-                warnings.warn(
-                    "the Ray cluster has no room for a worker yet; waiting for it", stacklevel=2
-                )
+                warnings.warn("the Ray cluster has no room for a worker yet; waiting", stacklevel=2)
                 warned = True
 
-    def _hand_out(self, examples: list[Example], losses: int = 0) -> _Handed:
-        """Give a shard to the worker with the fewest unfinished ones."""
-        of = {handed.result: handed.member for handed in self.waiting}
-        unfinished = self.ray.wait(list(of), num_returns=len(of), timeout=0)[1] if of else []
-        busy = [id(of[one]) for one in unfinished]
-        member = min(self._here(), key=lambda one: busy.count(id(one)))
-        return _Handed(examples, member, self.submit(member.actor, examples), losses)
+    def _assign(self, examples: list[Example], losses: int = 0) -> _Assignment:
+        """Assign a shard to the worker with the fewest unfinished ones."""
+        members = {assigned.result: assigned.member for assigned in self.waiting}
+        references = list(members)
+        unfinished = []
+        if references:
+            unfinished = self.ray.wait(references, num_returns=len(references), timeout=0)[1]
+        busy = [id(members[reference]) for reference in unfinished]
+        member = min(self._running(), key=lambda m: busy.count(id(m)))
+        return _Assignment(examples, member, self.submit(member.actor, examples), losses)
 
-    def _fetch(self, handed: _Handed) -> list[Result]:
-        """The results of a shard, which is handed out again if its worker is lost."""
+    def _fetch(self, assigned: _Assignment) -> list[Result]:
+        """Return the results of a shard; it is assigned again if its worker is lost."""
         while True:
             try:
-                results: list[Result] = self.ray.get(handed.result)
+                results: list[Result] = self.ray.get(assigned.result)
             except self.ray.exceptions.RayTaskError as error:
                 if isinstance(error.cause, AttnflowError):
                     raise error.cause from None
                 raise
-            except self.losses as error:
-                self._replace(handed.member)
-                if handed.losses == RETRIES:
-                    raise _lost(error) from error
-                handed = self._hand_out(handed.examples, handed.losses + 1)
+            except self.loss_errors as error:
+                self._replace(assigned.member)
+                if assigned.losses == RETRIES:
+                    raise _lost_error(error) from error
+                assigned = self._assign(assigned.examples, assigned.losses + 1)
             else:
                 return results
 
     def _replace(self, lost: _Member) -> None:
-        """Hire another in the place of one who is lost, once."""
+        """Start a worker in place of a lost one, once."""
         for i, member in enumerate(self.members):
             if member is lost:
-                self.ray.kill(lost.actor)  # it may be out of reach only, and take up room
-                self.members[i] = self._hire()
+                self.ray.kill(lost.actor)  # it may only be unreachable, and still use resources
+                self.members[i] = self._start_member()
 
 
-def _lost(error: Exception) -> AttnflowError:
-    why = (str(error).splitlines() or [type(error).__name__])[0]
+def _lost_error(error: Exception) -> AttnflowError:
     return AttnflowError(
-        f"a shard lost its worker {RETRIES + 1} times ({why})",
-        expected="workers that stay",
-        fix="They may lack memory: use a lower --batch-tokens or --shard-size. All shards "
-        "finished before are kept; the same command goes on.",
+        f"a shard lost its worker {RETRIES + 1} times ({first_line(error)})",
+        expected="workers that keep running",
+        fix="They may lack memory: use a lower --batch-tokens or --shard-size, and run the same "
+        "command again. All finished shards are kept.",
     )
 
 
-PATIENCE = 10.0  # seconds for a cluster to answer
+def _connection_error(address: str | None, reachable: bool, error: Exception) -> FileError:
+    if reachable:
+        return FileError(
+            f"the server at {address!r} rejects the connection ({first_line(error)})",
+            expected="a Ray cluster of the same version with access for this user",
+            fix="If it requires a token, set RAY_AUTH_MODE=token, or use --address auto on a "
+            "machine of the cluster.",
+        )
+    return FileError(
+        f"there is no Ray cluster at {address!r} ({first_line(error)})",
+        expected="the address of a cluster, 'auto' or 'local'",
+        fix="Start one with `ray start --head`, or use --address local.",
+    )
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[str]:
-    """Connect to a cluster, or start one here; gives "cuda" if it has GPUs, else "cpu".
-
-    address: "auto" for one that runs, "local" or None to start one, or where one is. A connection
-    that the caller made is used, and left open.
-    Raises FileError if there is no cluster at the address.
-    """
-    ray = import_ray("the engine ray")
-    ours = not ray.is_initialized()
-    if ours:
-        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-        if address in (None, "local"):
-            options["include_dashboard"] = False
-        reached = False
-        try:
-            reached = _reach(address)
-            with _signals_kept():
-                ray.init(address=address or "local", **options)
-        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            raise _not_connected(address, reached, error) from error
-    try:
-        yield "cuda" if ray.cluster_resources().get("GPU", 0) > 0 else "cpu"
-    finally:
-        if ours:
-            ray.shutdown()
-
-
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Keep how the caller handles a TERM signal, such as to finish a shard; Ray takes it over."""
+def _keep_signal_handler() -> Iterator[None]:
+    """Restore the caller's handler of SIGTERM, which Ray replaces."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     if callable(before) and current_thread() is main_thread():
         signal.signal(signal.SIGTERM, before)
 
 
-def _reach(address: str | None) -> bool:
-    """Whether something listens at host:port; False if the address is none of that kind.
+def _check_reachable(address: str | None) -> bool:
+    """Whether a server listens at host:port; False for other kinds of address.
 
-    Raises OSError if nothing does, which Ray would wait for for minutes.
+    Raises OSError if there is none. Ray itself would wait for minutes.
     """
     host, colon, port = (address or "").rpartition(":")
     if not colon or not port.isdecimal() or "/" in host:
         return False
-    with socket.create_connection((host, int(port)), timeout=PATIENCE):
+    with socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT):
         return True
 
 
-def _not_connected(address: str | None, reached: bool, error: Exception) -> FileError:
-    why = (str(error).splitlines() or [type(error).__name__])[0]
-    if reached:
-        return FileError(
-            f"what listens at {address!r} takes no connection ({why})",
-            expected="a Ray cluster of the same version that lets this user in",
-            fix="If it asks for a token, as new ones do, set RAY_AUTH_MODE=token, or use "
-            "--address auto on a machine of the cluster.",
-        )
-    return FileError(
-        f"there is no Ray cluster at {address!r} ({why})",
-        expected="the address of one, 'auto' or 'local'",
-        fix="Start one with `ray start --head`, or use --address local.",
-    )
+def _count_places(ray: Any, on_gpu: bool) -> int:
+    """Return the number of GPUs or processors of the cluster."""
+    return int(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1))
 
 
-def run_on_cluster(
-    settings: Settings,
-    shards: Iterable[list[Example]],
-    report: Callable[[int, int], None],
-    *,
-    workers: int | None = None,
-    split: bool | None = None,
-) -> Generator[list[Result], None, None]:
-    """Compute shards on the cluster that is connected, and give their results in order.
-
-    workers: actors that hold the model, one processor each; as many as the cluster has GPUs or
-    processors if not given. split: whether flow is computed apart from the model; on GPUs if not
-    given. No more than two shards a worker are on the way at a time.
-    Raises AttnflowError if a shard loses its worker again and again.
-    """
-    ray = import_ray("the engine ray")
-    on_gpu = settings.device.startswith("cuda")
-    split = on_gpu if split is None else split
-    n_workers = workers or max(int(_resources(ray, on_gpu)), 1)
-    _warn_of_too_many(ray, n_workers, on_gpu)
-    kind = ray.remote(
-        # Where flow is computed apart, the processors are left to it.
-        num_cpus=0 if split else 1,
-        num_gpus=1 if on_gpu else 0,
-        max_restarts=0,
-        max_task_retries=0,
-    )(Worker)
-    finish = ray.remote(num_cpus=1, max_retries=RETRIES)(_attribute) if split else None
-    held = ray.put(settings)
-
-    def submit(actor: Any, examples: list[Example]) -> Any:
-        if finish is None:
-            return actor.compute.remote(examples)
-        return finish.remote(held, actor.capture.remote(examples))
-
-    crew = Crew(ray, n_workers, lambda: kind.remote(settings), submit)
-    try:
-        for results in crew.compute(shards):
-            report(len(results), count_pairs(settings, results))
-            yield results
-    finally:
-        crew.dismiss()
-
-
-def _resources(ray: Any, on_gpu: bool) -> float:
-    """How many GPUs the cluster has, or processors."""
-    return float(ray.cluster_resources().get("GPU" if on_gpu else "CPU", 1))
-
-
-def _warn_of_too_many(ray: Any, n_workers: int, on_gpu: bool) -> None:
-    room = int(_resources(ray, on_gpu))
-    if n_workers > room:
-        what = "GPUs" if on_gpu else "processors"
+def _warn_if_too_many(ray: Any, n_workers: int, on_gpu: bool) -> None:
+    places = _count_places(ray, on_gpu)
+    if n_workers > places:
+        kind = "GPUs" if on_gpu else "processors"
         warnings.warn(
-            f"{n_workers} workers were asked for, and the Ray cluster has {room} {what}; the "
-            "others wait for it to grow",
+            f"{n_workers} workers were requested, but the Ray cluster has {places} {kind}; the "
+            "others start when it grows",
             stacklevel=2,
         )
 
 
-class Worker:
-    """Holds the model on a worker of the cluster, and computes with one thread.
+def _score_captured(settings: Settings, captured: Any) -> list[Result]:
+    from attnflow.corpus.scorer import score_captured
 
-    The model is loaded when it is first used, so that what is wrong with it is the error of a task,
-    and not the death of an actor, which would be tried again.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._computer: Any = None
-
-    def here(self) -> None:
-        """Answer, when there is room for this worker."""
-
-    def compute(self, examples: list[Example]) -> list[Result]:
-        """The results of a shard."""
-        results: list[Result] = self._loaded().compute(examples)
-        return results
-
-    def capture(self, examples: list[Example]) -> Any:
-        """What the model gives for a shard, for `attribute` to go on from."""
-        return self._loaded().capture(examples)
-
-    def _loaded(self) -> Any:
-        if self._computer is None:
-            from attnflow.corpus.scorer import Computer
-
-            self._computer = Computer(self.settings, threads=1)
-        return self._computer
-
-
-def _attribute(settings: Settings, captured: Any) -> list[Result]:
-    from attnflow.corpus.scorer import attribute
-
-    return attribute(settings, captured, threads=1)
+    return score_captured(settings, captured, threads=1)

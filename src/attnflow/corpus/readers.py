@@ -1,20 +1,35 @@
-"""Source: the input of a corpus, whatever its format: its checksum, its length, its rows."""
+"""Source: the input of a corpus in any format, with its checksum, its length and its rows.
 
+`open_source` finds the format and reads the input once for the checksum. The formats themselves are
+in `formats`.
+"""
+
+import gzip
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from os.path import isdir, isfile
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, get_args
 
 from attnflow.corpus.example import Example, Row, check_value
-from attnflow.corpus.table_formats import load_dataset, open_parquet, read_dataset, read_parquet
-from attnflow.corpus.text_formats import open_bytes, read_delimited, read_json_lines, read_text
-from attnflow.errors import FileError, InputError
+from attnflow.corpus.formats import (
+    BLOCK,
+    load_dataset,
+    open_bytes,
+    open_parquet,
+    read_dataset,
+    read_delimited,
+    read_json_lines,
+    read_parquet,
+    read_text,
+)
+from attnflow.corpus.settings import Format
+from attnflow.errors import FileError, InputError, check_choice
 
-Format: TypeAlias = Literal["text", "csv", "tsv", "jsonl", "parquet"]
-
+# The format for each file name extension.
 FORMATS: dict[str, Format] = {
     ".txt": "text",
     ".text": "text",
@@ -25,18 +40,17 @@ FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-BLOCK = 2**20
 
 
 @dataclass(frozen=True)
 class Source:
-    """An input that can be read again and again, always with the same rows.
+    """An input that can be read several times, always with the same rows.
 
-    name: what it is called. format: "text", "csv", ..., "dataset" or "list".
-    checksum: what tells it from any other input. count: how many rows it has, or, for CSV, how
-    many at most; None if it cannot be known beforehand.
-    rows: reads it from the beginning. unchanged: whether it still is what the checksum was of.
-    told_by_caller: whether the checksum is none, but what the caller tells the input by.
+    name: its path or address. format: "text", "csv", ..., "dataset" or "list".
+    checksum: identifies the content; has_input_id: whether it is the caller's input ID instead.
+    count: the number of rows, for CSV an upper bound; None if it is unknown.
+    rows: reads the input from the start. unchanged: whether the input still has this checksum,
+    judged by its size and modification time.
     """
 
     name: str
@@ -45,53 +59,68 @@ class Source:
     count: int | None
     rows: Callable[[], Iterator[Row]]
     unchanged: Callable[[], bool] = lambda: True
-    told_by_caller: bool = False
+    has_input_id: bool = False
 
 
 def open_source(
-    given: Any,
+    data: Any,
     *,
     text_column: str | None = None,
     id_column: str | None = None,
     format: Format | None = None,
     input_id: str | None = None,
 ) -> Source:
-    """Open an input, and read it once for its checksum, unless the caller tells it by an id.
+    """Open an input, and read it once for its checksum.
 
-    given: the path of a file (.txt, .csv, .tsv, .jsonl, each also with .gz, or .parquet); an
-    address `hf:name[:split]`; a Dataset or IterableDataset of Hugging Face; or a list of texts.
-    text_column, id_column: for tables. format: for a file whose name does not say it.
-    input_id: what to tell the input by instead of a checksum, for which it then need not be read.
-    Otherwise a Dataset is told by its fingerprint, and everything else, streams too, is read once
-    more.
-    Raises FileError, InputError or SelectionError for an input that cannot be read.
+    data: the path of a file (.txt, .csv, .tsv, .jsonl, each also with .gz, or .parquet), an address
+    `hf:name[:split]`, a Hugging Face Dataset or IterableDataset, or a list of texts.
+    text_column, id_column: for tables. format: for a file without a known extension.
+    input_id: identifies the input instead of a checksum, so that it is not read for one. A Dataset
+    is identified by its fingerprint.
+    Raises FileError, InputError or SelectionError if the input cannot be read.
     """
-    source = _open(given, text_column, id_column, format, input_id)
-    return replace(source, told_by_caller=input_id is not None)
+    source = _open(data, text_column, id_column, format, input_id)
+    return replace(source, has_input_id=input_id is not None)
+
+
+def find_format(path: Path) -> Format:
+    """Return the format for the extension of a file. Raises FileError if it is unknown.
+
+    >>> find_format(Path("a.jsonl.gz"))
+    'jsonl'
+    """
+    suffix = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
+    format = FORMATS.get(suffix.lower())
+    if format is None:
+        raise FileError(
+            f"{path} ends in {path.suffix or 'nothing'!r}",
+            expected=f"one of {', '.join(FORMATS)}",
+            fix="Name its format with --format (format=...).",
+        )
+    return format
 
 
 def _open(
-    given: Any,
+    data: Any,
     text_column: str | None,
     id_column: str | None,
     format: Format | None,
     input_id: str | None,
 ) -> Source:
-    if isinstance(given, list | tuple):
-        return _open_list(given, input_id)
-    if isinstance(given, str) and given.startswith("hf:"):
-        name, given = load_dataset(given)
-        return _open_dataset(given, name, text_column, id_column, input_id)
-    if hasattr(given, "select_columns"):
-        name = type(given).__name__
-        return _open_dataset(given, name, text_column, id_column, input_id)
-    if not isinstance(given, str | Path):
+    if isinstance(data, list | tuple):
+        return _open_list(data, input_id)
+    if isinstance(data, str) and data.startswith("hf:"):
+        name, dataset = load_dataset(data)
+        return _open_dataset(dataset, name, text_column, id_column, input_id)
+    if hasattr(data, "select_columns"):
+        return _open_dataset(data, type(data).__name__, text_column, id_column, input_id)
+    if not isinstance(data, str | Path):
         raise InputError(
-            f"the input is a {type(given).__name__}",
-            expected="a file, hf:name, a data set of Hugging Face or a list of texts",
-            fix="What can be read only once cannot be resumed: write it to a file first.",
+            f"the input is a {type(data).__name__}",
+            expected="a file, hf:name, a Hugging Face data set or a list of texts",
+            fix="A stream that can be read only once cannot be resumed: write it to a file first.",
         )
-    return _open_file(Path(given), text_column, id_column, format, input_id)
+    return _open_file(Path(data), text_column, id_column, format, input_id)
 
 
 def _open_file(
@@ -102,13 +131,10 @@ def _open_file(
     input_id: str | None,
 ) -> Source:
     if not isfile(path):  # noqa: PTH113 - Path raises if the name is too long, such as a text
-        what = "is a folder" if isdir(path) else "is no file"  # noqa: PTH112 - the same
-        raise FileError(
-            f"{path} {what}",
-            expected="a file with texts",
-            fix="Name a file that is there.",
-        )
+        problem = "is a folder" if isdir(path) else "does not exist"  # noqa: PTH112 - the same
+        raise FileError(f"{path} {problem}", expected="a file with texts", fix="Check the path.")
     format = format or find_format(path)
+    check_choice("format", format, get_args(Format))
     readers: dict[str, Callable[[], Iterator[Row]]] = {
         "text": partial(read_text, path),
         "csv": partial(read_delimited, path, ",", text_column, id_column),
@@ -116,112 +142,19 @@ def _open_file(
         "jsonl": partial(read_json_lines, path, text_column, id_column),
         "parquet": partial(read_parquet, path, text_column, id_column),
     }
-    if format not in readers:
-        raise InputError(
-            f"format is {format!r}",
-            expected="text, csv, tsv, jsonl or parquet",
-            fix="Choose one of these.",
-        )
     if format != "parquet":
-        _refuse_wide(path)
-    state = _state(path)
+        _check_not_utf16(path)
+    state = _file_state(path)
     checksum, count = _scan(path, format) if input_id is None else (input_id, None)
-    next(readers[format](), None)  # a missing column is an error now, not after an hour
+    next(readers[format](), None)  # reports a missing column now, not after an hour
     return Source(
         str(path),
         format,
         checksum,
         count,
         readers[format],
-        lambda: _state(path) == state,
+        lambda: _file_state(path) == state,
     )
-
-
-def find_format(path: Path) -> Format:
-    """The format that a file's name says. Raises FileError for a name that says none.
-
-    >>> find_format(Path("a.jsonl.gz"))
-    'jsonl'
-    """
-    suffix = path.with_suffix("").suffix if path.suffix.lower() == ".gz" else path.suffix
-    found = FORMATS.get(suffix.lower())
-    if found is None:
-        raise FileError(
-            f"{path} ends in {path.suffix or 'nothing'!r}",
-            expected=f"one of {', '.join(FORMATS)}",
-            fix="Name its format with --format (format=...).",
-        )
-    return found
-
-
-def _state(path: Path) -> tuple[int, int] | None:
-    """What changes with a file; None if it is gone."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_size, found.st_mtime_ns
-
-
-def _scan(path: Path, format: Format) -> tuple[str, int | None]:
-    """The SHA-256 of a file, and how many rows it has."""
-    digest, lines = sha256(), _Lines()
-    zipped = path.suffix.lower() == ".gz"
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-            lines.add(block)
-    if format == "parquet":
-        with open_parquet(path) as opened:
-            return digest.hexdigest(), int(opened.metadata.num_rows)
-    if zipped:
-        lines = _count_zipped(path)
-    return digest.hexdigest(), max(lines.count - (format in ("csv", "tsv")), 0)
-
-
-class _Lines:
-    """Counts lines, the last of which may lack its end."""
-
-    def __init__(self) -> None:
-        self.ends, self.n_bytes, self.last = 0, 0, b"\n"
-
-    def add(self, block: bytes) -> None:
-        self.ends += block.count(b"\n")
-        self.n_bytes += len(block)
-        self.last = block[-1:]
-
-    @property
-    def count(self) -> int:
-        return self.ends + (self.last != b"\n")
-
-
-def _count_zipped(path: Path) -> _Lines:
-    import gzip
-    import zlib
-
-    lines = _Lines()
-    try:
-        with open_bytes(path) as file:
-            while block := file.read(BLOCK):
-                lines.add(block)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise FileError(
-            f"{path} cannot be unzipped ({error})",
-            expected="a whole gzip file",
-            fix="Get it again.",
-        ) from error
-    return lines
-
-
-def _refuse_wide(path: Path) -> None:
-    with path.open("rb") as file:
-        start = file.read(2)
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise FileError(
-            f"{path} is text in UTF-16",
-            expected="UTF-8",
-            fix="Convert it: iconv -f UTF-16 -t UTF-8",
-        )
 
 
 def _open_dataset(
@@ -233,7 +166,7 @@ def _open_dataset(
     fingerprint = getattr(dataset, "_fingerprint", None)
     if input_id or fingerprint:
         return Source(name, "dataset", input_id or str(fingerprint), count, rows)
-    checksum, count = _checksum_of_rows(rows())
+    checksum, count = _checksum_rows(rows())
     return Source(name, "dataset", checksum, count, rows)
 
 
@@ -241,16 +174,81 @@ def _open_list(texts: Sequence[Any], input_id: str | None) -> Source:
     def rows() -> Iterator[Row]:
         return (check_value(index, None, text) for index, text in enumerate(texts))
 
-    return Source("list", "list", input_id or _checksum_of_rows(rows())[0], len(texts), rows)
+    return Source("list", "list", input_id or _checksum_rows(rows())[0], len(texts), rows)
 
 
-def _checksum_of_rows(rows: Iterator[Row]) -> tuple[str, int]:
-    """The SHA-256 of ids, texts and refusals, and how many rows there are."""
+def _file_state(path: Path) -> tuple[int, int] | None:
+    """Return size and modification time of a file; None if it does not exist."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _scan(path: Path, format: Format) -> tuple[str, int | None]:
+    """Return the SHA-256 of a file and the number of its rows."""
+    digest, lines = sha256(), _LineCounter()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+            lines.add(block)
+    if format == "parquet":
+        with open_parquet(path) as opened:
+            return digest.hexdigest(), int(opened.metadata.num_rows)
+    if path.suffix.lower() == ".gz":
+        lines = _count_zipped(path)
+    return digest.hexdigest(), max(lines.count - (format in ("csv", "tsv")), 0)
+
+
+class _LineCounter:
+    """Counts lines in blocks of bytes; the last line may have no end."""
+
+    def __init__(self) -> None:
+        self.ends, self.last = 0, b"\n"
+
+    def add(self, block: bytes) -> None:
+        self.ends += block.count(b"\n")
+        self.last = block[-1:]
+
+    @property
+    def count(self) -> int:
+        return self.ends + (self.last != b"\n")
+
+
+def _count_zipped(path: Path) -> _LineCounter:
+    lines = _LineCounter()
+    try:
+        with open_bytes(path) as file:
+            while block := file.read(BLOCK):
+                lines.add(block)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise FileError(
+            f"{path} cannot be unzipped ({error})",
+            expected="a complete gzip file",
+            fix="Download or compress it again.",
+        ) from error
+    return lines
+
+
+def _check_not_utf16(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(2)
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FileError(
+            f"{path} is text in UTF-16",
+            expected="UTF-8",
+            fix="Convert it: iconv -f UTF-16 -t UTF-8",
+        )
+
+
+def _checksum_rows(rows: Iterator[Row]) -> tuple[str, int]:
+    """Return the SHA-256 of all IDs, texts and reasons for rejection, and the number of rows."""
     digest, count = sha256(), 0
     for row in rows:
         parts = (row.id, row.text) if isinstance(row, Example) else (row.example.id, row.reason)
         for part in parts:
-            written = part.encode("utf-8")
-            digest.update(len(written).to_bytes(8, "little") + written)
+            encoded = part.encode("utf-8")
+            digest.update(len(encoded).to_bytes(8, "little") + encoded)
         count += 1
     return digest.hexdigest(), count

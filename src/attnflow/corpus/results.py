@@ -1,43 +1,43 @@
-"""A corpus that was written, read again: its examples, its refused rows, one shard at a time.
+"""Results of a corpus: its examples, its rejected rows, rank correlations, and HTML pages.
 
-Rank correlations over a whole corpus: methods against importance, and against each other.
-
-Examples are read a row group at a time and only sums are kept, so that memory stays flat.
-
-One example of a corpus as a page: explained anew, with all that the viewer shows.
+`open_corpus` reads a folder, one row group at a time. `correlate` compares methods with importance
+scores and with each other; it keeps only sums, so memory does not grow with the corpus.
+`write_page` explains one example again, with everything that the viewer shows.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.attribution import Attribution
-from attnflow.corpus.manifest import Manifest, changed_files, checksums, read_manifest
-from attnflow.corpus.packages import import_pyarrow
+from attnflow.corpus.manifest import Manifest, changed_files, checksum_model, read_manifest
 from attnflow.corpus.settings import Settings
 from attnflow.corpus.store import Folder, open_folder
 from attnflow.errors import FileError, InputError, SelectionError
 from attnflow.evaluation.correlation import spearman
 from attnflow.explainer import explain
+from attnflow.models.loading import first_line
+from attnflow.optional import import_optional
+from attnflow.progress import Progress
 from attnflow.viewer.page import to_html
 
-GRAPH = ("heads", "residual_weight", "edges", "normalize")  # settings that scores are shown with
+# The settings that an Attribution records.
+GRAPH_SETTINGS = ("heads", "residual_weight", "edges", "normalize")
+Floats: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """An example as it is stored.
+    """A stored example.
 
     scores: [layers, positions, tokens] by method. importance: [tokens] by name, NaN where unknown.
-    explained: the position that the model predicts at, or is explained from.
-    settings: those of the corpus.
+    explained: the position of the prediction. settings: those of the corpus.
     """
 
     index: int
@@ -55,10 +55,10 @@ class Stored:
     importance: dict[str, NDArray[np.float32]]
     settings: Settings
 
-    def choose(self, position: int | None) -> int:
-        """The position to look at: the explained one if none is given, or the first that is held.
+    def choose_position(self, position: int | None) -> int:
+        """Return the index of a position; by default the explained one, or the first with scores.
 
-        Raises SelectionError if there are no scores of it.
+        Raises SelectionError if the position has no scores.
         """
         if position is None:
             return self.explained if self.explained in self.positions else self.positions[0]
@@ -67,21 +67,26 @@ class Stored:
             raise SelectionError(
                 f"position {position} was not scored",
                 expected=f"one of {', '.join(map(str, self.positions))}",
-                fix="Choose one of these.",
+                fix="Use one of these positions.",
             )
         return place
 
     def attribution(self, method: str, *, position: int | None = None) -> Attribution:
-        """The scores of a method at a position, all positions if none is given.
+        """Return the scores of a method or an importance score, at one position or at all.
 
-        Those of importance are of the last layer and the explained position alone.
+        Importance scores have the last layer and the explained position only.
         """
         if method in self.scores:
-            chosen = self.positions if position is None else (position,)
-            axes = [self.positions.index(place) for place in chosen]
-            scores = self.scores[method][:, axes]
-            given = {name: getattr(self.settings, name) for name in GRAPH}
-            return Attribution(scores, self.tokens, method, self.layers, chosen, settings=given)
+            positions = self.positions if position is None else (position,)
+            axes = [self.positions.index(place) for place in positions]
+            return Attribution(
+                scores=self.scores[method][:, axes],
+                tokens=self.tokens,
+                method=method,
+                layers=self.layers,
+                positions=positions,
+                settings={name: getattr(self.settings, name) for name in GRAPH_SETTINGS},
+            )
         values = self.importance[method]
         known = np.flatnonzero(~np.isnan(values))
         return Attribution(
@@ -96,42 +101,41 @@ class Stored:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus that was written by `attnflow.corpus.run`, whole or in part."""
+    """A corpus of `attnflow.corpus.run`, complete or not."""
 
     folder: Folder
     manifest: Manifest
 
     def examples(self) -> Iterator[Stored]:
-        """All examples in the order of the input, a row group at a time."""
+        """Yield all examples in the order of the input, reading one row group at a time."""
         for entry in self.folder.entries():
-            yield from _read(self.folder.parquet(entry.shard), self.manifest)
+            yield from read_shard(self.folder.parquet(entry.shard), self.manifest)
 
     def find(self, name: str | int) -> Stored:
-        """The first example with this id, or the one with this index, if it is a number.
+        """Return the first example with an ID, or with a row index if the name is an integer.
 
         Raises SelectionError if there is none.
         """
         column = "index" if isinstance(name, int) else "id"
         for entry in self.folder.entries():
             path = self.folder.parquet(entry.shard)
-            found = next(_read(path, self.manifest, (column, name)), None)
-            if found is not None:
-                return found
-        for refused in self.refused():
-            if refused[column] == name:
+            example = next(read_shard(path, self.manifest, (column, name)), None)
+            if example is not None:
+                return example
+        for rejected in self.rejected():
+            if rejected[column] == name:
                 raise SelectionError(
-                    f"the example {name!r} was refused: {refused['reason']} Expected one that was "
-                    "scored. `attnflow corpus errors` lists the others."
+                    f"example {name!r} was rejected: {rejected['reason']}",
+                    fix="`attnflow corpus errors` lists all rejected rows.",
                 )
         raise SelectionError(
             f"there is no example {name!r} in {self.folder.path}",
-            expected="an id of the input, which is the index of the row if it has none, or an "
-            "index with --index",
-            fix="Give one that is there.",
+            expected="an ID of the input (the row index if it has none), or an index with --index",
+            fix="Use an existing ID.",
         )
 
-    def refused(self) -> Iterator[dict[str, Any]]:
-        """The rows that were refused, in the order of the input: index, id, line, why, reason."""
+    def rejected(self) -> Iterator[dict[str, Any]]:
+        """Yield the rejected rows in the order of the input: index, id, line, why, reason, text."""
         for entry in self.folder.entries():
             if entry.errors is not None:
                 with self.folder.errors(entry.shard).open(encoding="utf-8") as lines:
@@ -139,57 +143,57 @@ class Corpus:
 
 
 def open_corpus(out: str | Path) -> Corpus:
-    """Open a folder that `attnflow.corpus.run` wrote. Raises FileError if it is none."""
+    """Open a folder of `attnflow.corpus.run`. Raises FileError if it holds no corpus."""
     folder = open_folder(out)
     return Corpus(folder, read_manifest(folder.manifest))
 
 
 def row_groups(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
-    """The tables of a shard, one at a time. Raises FileError if it is damaged."""
-    pa = import_pyarrow("reading a corpus")
+    """Yield the row groups of a shard as tables. Raises FileError if it is damaged."""
+    pa = import_optional("pyarrow", "reading a corpus")
+    parquet = import_optional("pyarrow.parquet", "reading a corpus")
     try:
-        with pa.parquet.ParquetFile(path, page_checksum_verification=True) as file:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             for group in range(file.num_row_groups):
                 yield file.read_row_group(group, columns=columns)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
         raise FileError(
-            f"{path} cannot be read ({why})",
-            expected="a shard as it was written",
+            f"{path} cannot be read ({first_line(error)})",
+            expected="an undamaged shard",
             fix=f"Compute it again: attnflow corpus check {path.parent.parent} --repair",
         ) from error
 
 
-def _read(
+def read_shard(
     path: Path, manifest: Manifest, only: tuple[str, str | int] | None = None
 ) -> Iterator[Stored]:
-    """The examples of a shard. only: a column and what it must hold, such as ("id", "a")."""
-    held: list[dict[str, Any]] = []
-    for row in _rows(path, only):
-        if held and row["index"] != held[0]["index"]:
-            yield _join(held, manifest)
-            held = []
-        held.append(row)
-    if held:
-        yield _join(held, manifest)
+    """Yield the examples of a shard. only: a column and its value, such as ("id", "a")."""
+    rows: list[dict[str, Any]] = []
+    for row in _read_rows(path, only):
+        if rows and row["index"] != rows[0]["index"]:
+            yield _join_rows(rows, manifest)
+            rows = []
+        rows.append(row)
+    if rows:
+        yield _join_rows(rows, manifest)
 
 
-def _rows(path: Path, only: tuple[str, str | int] | None) -> Iterator[dict[str, Any]]:
-    """The rows of a shard; those of a large example may lie in several row groups."""
+def _read_rows(path: Path, only: tuple[str, str | int] | None) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a shard; those of a large example may be in several row groups."""
     if only is None:
         for group in row_groups(path):
             yield from group.to_pylist()
         return
-    column, wanted = only
-    values = (group.column(column).to_pylist() for group in row_groups(path, [column]))
-    if any(wanted in held for held in values):
-        compute = import_module("pyarrow.compute")
+    column, value = only
+    columns = (group.column(column).to_pylist() for group in row_groups(path, [column]))
+    if any(value in values for values in columns):
+        compute = import_optional("pyarrow.compute", "reading a corpus")
         for group in row_groups(path):
-            yield from group.filter(compute.equal(group.column(column), wanted)).to_pylist()
+            yield from group.filter(compute.equal(group.column(column), value)).to_pylist()
 
 
-def _join(rows: list[dict[str, Any]], manifest: Manifest) -> Stored:
-    """The rows of one example, which are ordered by position and layer."""
+def _join_rows(rows: list[dict[str, Any]], manifest: Manifest) -> Stored:
+    """Return the example with these rows, which are ordered by position and layer."""
     first = rows[0]
     positions = tuple(dict.fromkeys(row["position"] for row in rows))
     layers = tuple(dict.fromkeys(row["layer"] for row in rows))
@@ -219,15 +223,12 @@ def _join(rows: list[dict[str, Any]], manifest: Manifest) -> Stored:
     )
 
 
-Floats = NDArray[np.float64]
-
-
 @dataclass(frozen=True, eq=False)
 class Agreement:
     """Spearman's rho between a method and another score of the explained position, per layer.
 
-    mean, sd: [layers], over the examples. n: [layers], how many. left_out: [layers], how many had
-    no order to compare, such as texts of fewer than three tokens.
+    mean, sd: [layers], over the examples. n: [layers], the number of examples. left_out: [layers],
+    the number of examples without ranks to compare, such as texts of fewer than three tokens.
     """
 
     method: str
@@ -243,46 +244,53 @@ def correlate(
     corpus: Corpus,
     *,
     special: Literal["show", "hide"] = "show",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Agreement]:
     """Correlate every method with every importance score, and with every other method.
 
-    Of importance the absolute value counts, as in the paper's tables: a token that speaks against
-    the prediction matters too.
+    Importance scores count by their absolute value, as in the paper's tables: a token that lowers
+    the probability of the prediction is important, too.
     special: "hide" leaves special tokens such as [CLS] out of the ranks.
-    progress: called with shards done and shards in all.
+    progress: called with the numbers of finished shards and of all shards.
     Raises InputError if there is nothing to compare.
     """
-    settings = corpus.manifest.settings
-    pairs = [(m, i) for i in settings.importance for m in settings.methods]
-    pairs += list(combinations(settings.methods, 2))
-    if not pairs:
-        raise InputError(
-            f"{corpus.folder.path} holds {', '.join(settings.methods + settings.importance)} only",
-            expected="two scores to compare",
-            fix="Run it with --importance blank_out, or two methods.",
-        )
+    pairs = _find_pairs(corpus)
     sums = {pair: _Sums() for pair in pairs}
     layers: tuple[int, ...] = ()
     entries = list(corpus.folder.entries())
-    columns = ["explained", "position", "layer", "special", *_scores_in(pairs)]
+    columns = ["explained", "position", "layer", "special", *_names_in(pairs)]
     for done, entry in enumerate(entries, start=1):
         for group in row_groups(corpus.folder.parquet(entry.shard), columns):
             layers = _add_group(group, pairs, sums, special) or layers
         if progress is not None:
             progress(done, len(entries))
-    if not any(entry.rows > entry.refused for entry in entries):
+    if not any(entry.rows > entry.rejected for entry in entries):
         raise InputError(
             f"{corpus.folder.path} has no scored examples",
-            expected="some to compare. `attnflow corpus errors` says why rows were refused.",
+            expected="at least one",
+            fix="`attnflow corpus errors` lists the rejected rows with reasons.",
         )
     if not layers:
         raise InputError(
             f"{corpus.folder.path} has no scores of the explained position",
-            expected="them",
+            expected="scores of this position, to compare",
             fix="Run it with --positions explained, or all.",
         )
     return [sums[pair].agreement(*pair, layers) for pair in pairs]
+
+
+def _find_pairs(corpus: Corpus) -> list[tuple[str, str]]:
+    """Return the pairs of scores to compare: a method first."""
+    settings = corpus.manifest.settings
+    pairs = [(m, i) for i in settings.importance for m in settings.methods]
+    pairs += list(combinations(settings.methods, 2))
+    if not pairs:
+        raise InputError(
+            f"{corpus.folder.path} has only {', '.join(settings.methods + settings.importance)}",
+            expected="two scores to compare",
+            fix="Run it with --importance blank_out, or with two methods.",
+        )
+    return pairs
 
 
 @dataclass
@@ -306,12 +314,12 @@ class _Sums:
     def agreement(self, method: str, against: str, layers: tuple[int, ...]) -> Agreement:
         divisor = np.where(self.n > 0, self.n, np.nan)
         mean = self.total / divisor
-        # rho lies in [-1, 1], so that nothing is lost by this form of the variance.
+        # rho is in [-1, 1], so this form of the variance is accurate enough.
         sd = np.sqrt(np.maximum(self.squares / divisor - np.square(mean), 0.0))
         return Agreement(method, against, layers, mean, sd, self.n, self.left_out)
 
 
-def _scores_in(pairs: list[tuple[str, str]]) -> list[str]:
+def _names_in(pairs: list[tuple[str, str]]) -> list[str]:
     return list(dict.fromkeys(name for pair in pairs for name in pair))
 
 
@@ -321,21 +329,21 @@ def _add_group(
     sums: dict[tuple[str, str], _Sums],
     special: str,
 ) -> tuple[int, ...]:
-    """Add the examples of a row group; gives the numbers of its layers, if it has any."""
-    pa = import_pyarrow("reading a corpus")
+    """Add the examples of a row group; returns its layers, empty if it has no such rows."""
+    pa = import_optional("pyarrow", "reading a corpus")
     explained = _numbers(group, "position") == _numbers(group, "explained")
     group = group.filter(pa.array(explained))
     layers = tuple(dict.fromkeys(_numbers(group, "layer").tolist()))
     if not layers:
         return ()
-    for arrays, hidden in _by_length(group, _scores_in(pairs), len(layers)):
+    for arrays, hidden in _by_length(group, _names_in(pairs), len(layers)):
         for method, against in pairs:
             first, second = arrays[method], np.abs(arrays[against])  # [examples, layers, tokens]
             keep = ~np.isnan(first[:, 0]) & ~np.isnan(second[:, 0])
             if special == "hide":
                 keep &= ~hidden
-            for chosen, columns in _same(keep):
-                rho = spearman(first[chosen][..., columns], second[chosen][..., columns])
+            for examples, tokens in _by_tokens(keep):
+                rho = spearman(first[examples][..., tokens], second[examples][..., tokens])
                 sums[method, against].add(rho)
     return layers
 
@@ -343,7 +351,7 @@ def _add_group(
 def _by_length(
     group: Any, names: list[str], n_layers: int
 ) -> Iterator[tuple[dict[str, Floats], NDArray[np.bool_]]]:
-    """Scores [examples, layers, tokens] by name, and which tokens are special, for each length."""
+    """Yield scores [examples, layers, tokens] by name, and special tokens, for each length."""
     flat = {name: _lists(group, name) for name in [*names, "special"]}
     lengths = np.diff(flat["special"][1])[::n_layers]
     for n in np.unique(lengths):
@@ -355,11 +363,14 @@ def _by_length(
         yield arrays, arrays.pop("special")[:, 0].astype(bool)
 
 
-def _same(keep: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Examples that keep the same tokens, and these tokens. keep: [examples, tokens]."""
-    kinds, of = np.unique(keep, axis=0, return_inverse=True)
-    for kind, columns in enumerate(kinds):
-        yield np.flatnonzero(of.reshape(-1) == kind), np.flatnonzero(columns)
+def _by_tokens(keep: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Group examples that keep the same tokens; yields both as indices.
+
+    keep: [examples, tokens].
+    """
+    patterns, pattern_of = np.unique(keep, axis=0, return_inverse=True)
+    for i, pattern in enumerate(patterns):
+        yield np.flatnonzero(pattern_of.reshape(-1) == i), np.flatnonzero(pattern)
 
 
 def _numbers(group: Any, name: str) -> NDArray[Any]:
@@ -367,26 +378,25 @@ def _numbers(group: Any, name: str) -> NDArray[Any]:
 
 
 def _lists(group: Any, name: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The values of all lists of a column, one after the other, and where each begins."""
+    """Return the concatenated values of a column of lists, and the offset of each list."""
     column = group.column(name).combine_chunks()
     values = column.values.to_numpy(zero_copy_only=False)
     return values, np.asarray(column.offsets.to_numpy(), dtype=np.int64)
 
 
 def write_page(manifest: Manifest, text: str, path: str | Path) -> Path:
-    """Explain a text as the corpus did, on the processor, and write it to one HTML file.
+    """Explain a text with the settings of the corpus, and write it to an HTML file.
 
-    Raises FileError if the file cannot be written, or the model is no longer there; InputError if
-    it is another model by now.
+    Raises FileError if the file cannot be written or the model no longer exists, InputError if the
+    model changed.
     """
     settings = manifest.settings
-    changed = changed_files(manifest.model["files"], checksums(settings))
+    changed = changed_files(manifest.model["files"], checksum_model(settings))
     if changed:
         raise InputError(
-            f"the model {settings.model} has other files than the corpus was computed with: "
-            f"{changed}",
-            expected="the same",
-            fix="Put them back, or look at the scores that are stored, without --html.",
+            f"the model {settings.model} changed since the run: {changed}",
+            expected="the same files",
+            fix="Restore them, or print the stored scores without --html.",
         )
     heads: Any = settings.heads
     edges: Any = settings.edges

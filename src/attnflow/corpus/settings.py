@@ -1,135 +1,313 @@
-"""What is computed for every example of a corpus. Part of the manifest: it decides every number."""
+"""Settings of a corpus run: which model runs, and which scores are computed.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+`Settings` is the only list of these options. The keyword arguments of `attnflow.corpus.run`, the
+options of `attnflow corpus run` and the settings in the manifest all come from its fields. Options
+that do not change a score, such as the number of threads, are arguments of `attnflow.corpus.run`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
-from attnflow.errors import InputError
+from attnflow.errors import InputError, check_choice, join_choices
 
-Truncate: TypeAlias = Literal["error", "cut"]
-WhichPositions: TypeAlias = Literal["explained", "all"] | tuple[int | str, ...]
+# Options of a run that are no settings; here because the command line must not import more.
+Format: TypeAlias = Literal["text", "csv", "tsv", "jsonl", "parquet"]
+EngineName: TypeAlias = Literal["local", "ray"]
+SHARD_SIZE = 1000  # rows, by default
 
+CPU_BATCH_TOKENS = 1024  # larger batches are slower on a processor
 GPU_BATCH_TOKENS = 16_384
-METHODS = ("raw", "rollout", "flow")
 IMPORTANCE = ("blank_out", "input_gradients")
-CHOICES: dict[str, tuple[str, ...]] = {
-    "normalize": ("none", "rows", "receptive_field"),
-    "edges": ("attention", "effective", "gradient", "value"),
-    "truncate": ("error", "cut"),
-}
+NAMED_POSITIONS = ("explained", "all")
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a setting is documented, checked, and read from the command line.
+
+    help: one or two sentences. kind: the type on the command line: str, int, float or bool.
+    read: converts the text of the command line to the value.
+    choices: the allowed names. registry: "package.module:NAME" of the registry that has them.
+    several: whether the value is a tuple of such names; "all" and "none" are allowed, too.
+    empty: how the command line spells None.
+    minimum: the lowest allowed number.
+    """
+
+    help: str
+    kind: type = str
+    read: Callable[[str], Any] = str
+    choices: tuple[str, ...] = ()
+    registry: str = ""
+    several: bool = False
+    empty: str | None = None
+    minimum: int | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The allowed names; empty if any value is allowed."""
+        return self.entries().names if self.registry else self.choices
+
+    def entries(self) -> Any:
+        """Return the registry."""
+        from attnflow.registry import resolve_function
+
+        return resolve_function(self.registry)
+
+    def full_help(self) -> str:
+        """Return the help with the entries of the registry, which is imported for it."""
+        return f"{self.help} {self.entries().help()}" if self.registry else self.help
+
+    def parse(self, text: str) -> Any:
+        """Convert the text of the command line to the value of the setting."""
+        if self.several:
+            every = {"none": (), "all": self.names}
+            return every[text] if text in every else _split_names(text)
+        return None if text == self.empty else self.read(text)
+
+    def format(self, value: Any) -> str | None:
+        """Return a value as the command line spells it; None if it has no spelling."""
+        if value is None:
+            return self.empty
+        return (",".join(value) or "none") if self.several else str(value)
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise InputError or SelectionError unless the value consists of allowed names."""
+        if not self.registry and not self.choices:
+            return
+        if not self.several and not self.registry:
+            check_choice(name, value, self.choices)
+            return
+        for one in value if self.several else (value,):
+            if self.registry:
+                self.entries()[one]  # raises SelectionError
+            elif one not in self.choices:
+                raise InputError(
+                    f"{name} has {one!r}",
+                    expected=join_choices(self.choices),
+                    fix="Use one or more of these.",
+                )
+        if self.several and len(set(value)) < len(value):
+            raise InputError(
+                f"{name} is {', '.join(value)}",
+                expected="each name once",
+                fix="Remove the duplicate.",
+            )
+
+
+def _option(default: Any, help: str, **details: Any) -> Any:
+    """Return a field of `Settings` with its `Option`."""
+    return field(default=default, metadata={"option": Option(help, **details)})
+
+
+def _split_names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip().replace("-", "_") for name in text.split(","))
+
+
+def _number_or_text(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _read_positions(text: str) -> str | tuple[int | str, ...]:
+    if text in NAMED_POSITIONS:
+        return text
+    for word in get_close_matches(text, NAMED_POSITIONS, n=1, cutoff=0.7):
+        raise InputError(
+            f"positions is {text!r}",
+            expected="explained, all, or indices and tokens separated by commas",
+            fix=f"Did you mean {word}?",
+        )
+    return tuple(_number_or_text(part) for part in text.split(","))
+
+
+def _read_layers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise InputError(
+            f"layers is {text!r}",
+            expected="all, or whole numbers separated by commas",
+            fix="For the first and the last layer: --layers 1,-1.",
+        ) from None
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is computed, and how. JSON can write all of it.
+    """Everything that decides which scores a run computes. All of it can be written as JSON.
 
     model, tokenizer: a folder or a name, as in `attnflow.load_model`.
-    methods: of "raw", "rollout" and "flow". importance: of "blank_out" and "input_gradients".
-    positions: "explained", the one that `attnflow.explain` explains; "all"; or several, each an
-    index, negative ones from the end, or the text of a token such as "[SEP]". An example that has
-    no such position, or the token more than once, is refused.
+    methods: names of registered methods. importance: "blank_out", "input_gradients".
+    positions: "explained", the position that `attnflow.explain` explains; "all"; or a tuple of
+    indices, negative ones from the end, and token texts such as "[SEP]". An example without such a
+    position, or with the token more than once, is rejected.
     layers: numbers from 1, negative ones from the last; None for all.
     normalize, residual_weight, heads, edges, target: as in `attnflow.explain`.
-    truncate: "error" refuses an example that is too long, "cut" leaves out its end.
+    truncate: "error" rejects an example that is too long, "cut" drops its end.
     words: whether to merge the tokens of each word.
-    batch_tokens: the most tokens, padding included, that the model is run on at once. More are
-    slower on a processor; `attnflow.corpus.run` takes 16,384 on a GPU. The last bits of a result
-    depend on it.
-    device: where the model runs.
-    Raises InputError for an unknown choice.
+    batch_tokens: the maximum number of tokens in a batch, including padding; None for 1,024, and
+    16,384 on a GPU. The last bits of a result depend on it.
+    device: where the model runs, such as "cpu" or "cuda"; None for a GPU if there is one.
+    Raises InputError or SelectionError for an invalid value.
     """
 
-    model: str = "verb-number"
-    tokenizer: str | None = None
-    methods: tuple[str, ...] = ("rollout",)
-    positions: WhichPositions = "explained"
-    layers: tuple[int, ...] | None = None
-    importance: tuple[str, ...] = ()
-    normalize: str = "none"
-    residual_weight: float = 0.5
-    heads: str | int = "mean"
-    edges: str = "attention"
-    target: str | int | None = None
-    truncate: Truncate = "error"
-    words: bool = False
-    batch_tokens: int = 1024
-    device: str = "cpu"
+    model: str = _option(
+        "verb-number", "Folder with a model in safetensors format, or name on the Hugging Face hub."
+    )
+    tokenizer: str | None = _option(
+        None, "Folder or name of the tokenizer, if it is not stored with the model."
+    )
+    methods: tuple[str, ...] = _option(
+        ("rollout",),
+        "Methods, separated by commas, or all, or none.",
+        registry="attnflow.methods.registry:METHODS",
+        several=True,
+    )
+    positions: Literal["explained", "all"] | tuple[int | str, ...] = _option(
+        "explained",
+        "Positions to score. explained: the mask, the last token of a decoder, or [CLS]. all. "
+        "Or indices and tokens, separated by commas, such as 0,-2,[SEP].",
+        read=_read_positions,
+    )
+    layers: tuple[int, ...] | None = _option(
+        None,
+        "Layer numbers from 1, separated by commas, -1 for the last, or all.",
+        read=_read_layers,
+        empty="all",
+    )
+    importance: tuple[str, ...] = _option(
+        (),
+        f"Importance scores to compare with: {' or '.join(IMPORTANCE)}, separated by commas, or "
+        "all, or none.",
+        choices=IMPORTANCE,
+        several=True,
+    )
+    normalize: str = _option(
+        "none",
+        "none; rows: the scores of a position sum to 1; receptive_field: scores are divided by "
+        "those of uniform attention, for decoders.",
+    )
+    residual_weight: float = _option(
+        0.5, "Weight of the residual connection, from 0 to 1.", kind=float
+    )
+    heads: str | int = _option(
+        "mean", "How to merge heads: mean, max, min, or the number of one head.",
+        read=_number_or_text,
+    )  # fmt: skip
+    edges: str = _option("attention", "Edge weights.", registry="attnflow.edges.registry:EDGES")
+    target: str | int | None = _option(
+        None,
+        "Class or token to explain, by name or number. Default: the predicted one.",
+        read=_number_or_text,
+    )
+    truncate: Literal["error", "cut"] = _option(
+        "error",
+        "error: reject texts that are too long for the model; cut: drop their end.",
+        choices=("error", "cut"),
+    )
+    words: bool = _option(False, "Merge the tokens of each word.", kind=bool)
+    batch_tokens: int | None = _option(
+        None,
+        f"Maximum number of tokens in a batch. Default: {CPU_BATCH_TOKENS}, on a GPU "
+        f"{GPU_BATCH_TOKENS}.",
+        kind=int,
+        minimum=1,
+    )
+    device: str | None = _option(
+        None, "Device of the model, such as cpu or cuda. Default: a GPU if there is one."
+    )
 
     def __post_init__(self) -> None:
-        for name, allowed in (("methods", METHODS), ("importance", IMPORTANCE)):
-            _check_names(name, getattr(self, name), allowed)
+        for name, option in OPTIONS.items():
+            value = getattr(self, name)
+            if option.several and isinstance(value, str):
+                value = option.parse(value)
+            if isinstance(value, list):
+                value = tuple(value)
+            object.__setattr__(self, name, value)
+            option.check(name, value)
         if not self.methods and not self.importance:
             raise InputError(
                 "no method was given",
-                expected="raw, rollout or flow, or an importance score",
-                fix="Name at least one.",
+                expected="at least one method or importance score",
+                fix="Use --methods rollout (methods=('rollout',)).",
             )
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise InputError(
-                    f"{name} is {getattr(self, name)!r}",
-                    expected=f"{_listed(choices)}",
-                    fix="Choose one of these.",
-                )
-        if self.batch_tokens < 1:
+        if self.batch_tokens is not None and self.batch_tokens < 1:
             raise InputError(
                 f"batch_tokens is {self.batch_tokens}",
                 expected="1 or more",
-                fix="Use 1024.",
+                fix=f"Use {CPU_BATCH_TOKENS}.",
             )
-        _check_positions(self.positions)
+        self._check_values()
+
+    def _check_values(self) -> None:
+        from attnflow.attribution import check_normalize
+        from attnflow.layers import resolve_residual
+
+        check_normalize(self.normalize)
+        resolve_residual(self.residual_weight, 1)
+        several = isinstance(self.positions, tuple) and self.positions
+        if self.positions not in NAMED_POSITIONS and not (
+            several and all(map(_is_position, self.positions))
+        ):
+            raise InputError(
+                f"positions is {self.positions!r}",
+                expected="'explained', 'all', or indices and tokens such as (0, '[SEP]')",
+                fix="Use positions='explained' for one position in each text.",
+            )
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> "Settings":
+        """Return the settings with these values, and defaults for the others.
+
+        Raises InputError for an option that does not exist.
+
+        >>> Settings.from_options({"methods": "rollout,flow"}).methods
+        ('rollout', 'flow')
+        """
+        for name in options:
+            if name not in OPTIONS:
+                close = get_close_matches(name, OPTIONS, n=1)
+                raise InputError(
+                    f"there is no option {name!r}",
+                    expected=f"one of {', '.join(OPTIONS)}",
+                    fix=f"Did you mean {close[0]}?" if close else "See attnflow.corpus.Settings.",
+                )
+        return cls(**options)
+
+    def resolve(self, device: str) -> "Settings":
+        """Return a copy with `device` and `batch_tokens` filled in where they are None."""
+        device = self.device or device
+        default = CPU_BATCH_TOKENS if device == "cpu" else GPU_BATCH_TOKENS
+        return replace(self, device=device, batch_tokens=self.batch_tokens or default)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON can write it."""
+        """Return the settings with types that JSON has."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
         }
 
     @classmethod
-    def from_json(cls, written: Mapping[str, Any]) -> "Settings":
-        """What `to_json` wrote. Raises InputError if something is missing or unknown."""
-        names = {field.name for field in fields(cls)}
-        if set(written) != names:
-            strange = ", ".join(sorted(names ^ set(written)))
+    def from_json(cls, values: Mapping[str, Any]) -> "Settings":
+        """Read what `to_json` wrote. Raises InputError if an option is missing or unknown."""
+        if set(values) != set(OPTIONS):
+            names = ", ".join(sorted(set(OPTIONS) ^ set(values)))
             raise InputError(
-                f"the settings differ in {strange}",
-                expected="those of this version of attnflow",
+                f"the settings differ in {names}",
+                expected="the settings of this version of attnflow",
                 fix="Read them with the version that wrote them.",
             )
-        given: dict[str, Any] = {k: tuple(v) if type(v) is list else v for k, v in written.items()}
-        return cls(**given)
+        return cls(**values)
 
 
-def _check_names(name: str, given: Sequence[str], allowed: Sequence[str]) -> None:
-    for one in given:
-        if one not in allowed:
-            raise InputError(
-                f"{name} has {one!r}",
-                expected=f"{_listed(allowed)}",
-                fix="Choose among these.",
-            )
-    if len(set(given)) < len(given):
-        raise InputError(
-            f"{name} is {', '.join(given)}",
-            expected="each name once",
-            fix="Remove what is there twice.",
-        )
+OPTIONS: dict[str, Option] = {
+    setting.name: setting.metadata["option"] for setting in fields(Settings)
+}
 
 
-def _check_positions(given: Any) -> None:
-    several = isinstance(given, tuple) and given and all(_is_position(one) for one in given)
-    if given not in ("explained", "all") and not several:
-        raise InputError(
-            f"positions is {given!r}",
-            expected="'explained', 'all', or indices and tokens such as (0, '[SEP]')",
-            fix="Choose one of these.",
-        )
-
-
-def _is_position(given: Any) -> bool:
-    return type(given) is int or (type(given) is str and given != "")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
+def _is_position(value: Any) -> bool:
+    return type(value) is int or (type(value) is str and value != "")

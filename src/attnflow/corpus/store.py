@@ -1,18 +1,14 @@
-"""Shards: pieces of the input of a fixed size, each computed and written as a whole.
+"""The folder of a corpus: its files, its shards, and the locks of the runs that write to it.
 
-What a shard holds depends on the input alone. So it is what a run resumes at, what engines are
-given, and what ranges of shards are shared out by.
+A shard is a fixed number of consecutive rows of the input. It is scored and written as a whole, so
+runs resume at shards, and ranges of shards can be computed by different runs.
 
-The folder that a corpus is written to: which files there are, and what is finished.
-
-manifest.json              what is computed from what
-shards/part-000000.parquet the scores
-errors/part-000000.jsonl   the refused rows of the shard, if there are any
-journal/part-000000.json   written last: the shard is finished, with sizes and checksums
-journal/end.json           how many rows the input has, once its end was seen
-locks/                     who is writing
-
-One run at a time for each shard: locks of the operating system, which die with their process.
+manifest.json              settings, input, model and versions
+shards/part-000000.parquet scores
+errors/part-000000.jsonl   rejected rows of the shard, if there are any
+journal/part-000000.json   written last: the shard is finished; sizes and checksums
+journal/end.json           the number of rows, once the end of the input was reached
+locks/                     locks of running processes
 """
 
 import json
@@ -21,35 +17,43 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from itertools import count, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from attnflow.corpus.example import Example, Refused, Result, Row, Scored, excerpt
+from attnflow.corpus.example import Example, Rejected, Result, Row, Scored, excerpt
 from attnflow.corpus.parquet import write_parquet
 from attnflow.corpus.settings import Settings
 from attnflow.errors import AttnflowError, FileError, InputError
+from attnflow.optional import import_optional
 from attnflow.storage import TEMPORARY, Written, disk_error, write_atomic, write_json
 
-PARTS = ("shards", "errors", "journal", "locks")
+PARTS = ("shards", "errors", "journal")
+LOCKS = "locks"
+MAX_SHARDS = 2**62  # the end of an open range of shards
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A finished shard.
+    """The journal entry of a finished shard.
 
-    rows: of the input, of which `refused` were bad. pairs: of positions and tokens whose flow was
-    computed. parquet, errors: what was written; errors is None if no row was refused.
+    first: the index of its first row. rows: the number of rows, including `rejected` ones.
+    pairs: the number of positions and tokens whose flow was computed.
+    parquet, errors: sizes and checksums of the files; errors is None if no row was rejected.
     """
 
     shard: int
     first: int
     rows: int
-    refused: int
+    rejected: int
     pairs: int
     parquet: Written
     errors: Written | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as the journal stores it."""
+        # The journal calls rejected rows "refused".
+        return {"refused" if k == "rejected" else k: v for k, v in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -60,65 +64,62 @@ class Folder:
 
     @property
     def manifest(self) -> Path:
-        """What is computed from what."""
+        """The file with settings, input, model and versions."""
         return self.path / "manifest.json"
 
     @property
     def end(self) -> Path:
-        """How many rows the input has."""
+        """The file with the number of rows of the input."""
         return self.path / "journal" / "end.json"
 
     def parquet(self, shard: int) -> Path:
-        """The scores of a shard."""
+        """Return the file with the scores of a shard."""
         return self.path / "shards" / f"part-{shard:06d}.parquet"
 
     def errors(self, shard: int) -> Path:
-        """The refused rows of a shard."""
+        """Return the file with the rejected rows of a shard."""
         return self.path / "errors" / f"part-{shard:06d}.jsonl"
 
     def journal(self, shard: int) -> Path:
-        """The file that says that a shard is finished."""
+        """Return the file that marks a shard as finished."""
         return self.path / "journal" / f"part-{shard:06d}.json"
 
     def create(self) -> None:
-        """Make the folder and those in it. Raises FileError if something else is in it."""
+        """Create the folder. Raises FileError if it exists and holds something else."""
         if self.path.is_dir() and not self.manifest.exists():
-            strange = sorted(p.name for p in self.path.iterdir() if p.name not in PARTS)
-            strange = [name for name in strange if not name.endswith(TEMPORARY)]
-            if strange:
+            names = sorted(path.name for path in self.path.iterdir())
+            foreign = [n for n in names if n not in (*PARTS, LOCKS) and not n.endswith(TEMPORARY)]
+            if foreign:
                 raise FileError(
-                    f"the folder {self.path} holds {strange[0]} and no manifest.json",
-                    expected="a new or empty folder, or one that `attnflow corpus run` made",
-                    fix="Name another.",
+                    f"the folder {self.path} contains {foreign[0]} but no manifest.json",
+                    expected="a new or empty folder, or a folder of `attnflow corpus run`",
+                    fix="Use another folder.",
                 )
         try:
-            for part in PARTS:
+            for part in (*PARTS, LOCKS):
                 (self.path / part).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise disk_error(self.path, error) from error
 
     def finish(self, entry: Entry) -> None:
-        """Say that a shard is finished. Its files must be on the disk."""
-        write_json(self.journal(entry.shard), asdict(entry))
+        """Mark a shard as finished. Its files must be on the disk."""
+        write_json(self.journal(entry.shard), entry.to_json())
 
-    def void(self, shard: int) -> None:
-        """Say that a shard is not finished after all, and that the corpus was begun."""
+    def invalidate(self, shard: int) -> None:
+        """Mark a finished shard as unfinished; the settings of the corpus stay locked."""
         write_json(self.journal(shard), {"shard": shard, "void": True})
 
     def entry(self, shard: int) -> Entry | None:
-        """What is known of a shard; None if it is not finished, or its files are not all there."""
+        """Return the entry of a shard; None if it is not finished, or a file is missing or cut."""
         entry = read_entry(self.journal(shard))
         if entry is None or entry.shard != shard:
             return None
         files = [(self.parquet(shard), entry.parquet), (self.errors(shard), entry.errors)]
-        return (
-            entry
-            if all(written is None or _size(p) == written.bytes for p, written in files)
-            else None
-        )
+        complete = all(w is None or _file_size(path) == w.bytes for path, w in files)
+        return entry if complete else None
 
     def entries(self) -> Iterator[Entry]:
-        """All finished shards, in order."""
+        """Yield the entries of all finished shards, in order."""
         for path in sorted((self.path / "journal").glob("part-*.json")):
             number = path.stem.removeprefix("part-")
             entry = self.entry(int(number)) if number.isdecimal() else None
@@ -126,28 +127,30 @@ class Folder:
                 yield entry
 
     def total(self) -> int | None:
-        """How many rows the input has; None if its end has not been seen."""
+        """Return the number of rows of the input; None if its end was not reached yet."""
         try:
             return int(json.loads(self.end.read_text(encoding="utf-8"))["rows"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def untouched(self) -> bool:
-        """Whether no shard was ever finished."""
-        return not any((self.path / "journal").glob("part-*.json"))
+    def write_total(self, rows: int) -> None:
+        """Write the number of rows of the input."""
+        if self.total() != rows:
+            write_json(self.end, {"rows": rows})
+
+    def has_finished_shards(self) -> bool:
+        """Whether a shard was ever finished."""
+        return any((self.path / "journal").glob("part-*.json"))
 
     def clear(self) -> None:
-        """Remove everything but locks, for a run that begins anew where none finished a shard."""
-        for path in (self.manifest, self.end, *self._parts()):
+        """Remove everything but locks, for a run that restarts with other settings."""
+        parts = (path for part in PARTS for path in (self.path / part).glob("part-*.*"))
+        for path in (self.manifest, self.end, *parts):
             path.unlink(missing_ok=True)
 
-    def _parts(self) -> Iterator[Path]:
-        for part in ("shards", "errors", "journal"):
-            yield from (self.path / part).glob("part-*.*")
-
-    def clean(self, shards: range) -> None:
-        """Remove what runs that died left of these shards. Call it with the lock held."""
-        for part in ("shards", "errors", "journal"):
+    def remove_temporary(self, shards: range) -> None:
+        """Remove temporary files that killed runs left. Call it with the lock of the shards."""
+        for part in PARTS:
             for path in (self.path / part).glob(f".part-*{TEMPORARY}"):
                 number = path.name.removeprefix(".part-").split(".")[0]
                 if number.isdecimal() and int(number) in shards:
@@ -155,29 +158,32 @@ class Folder:
 
 
 def open_folder(path: str | Path) -> Folder:
-    """The folder of a corpus that was written. Raises FileError if it is none."""
+    """Return the folder of an existing corpus. Raises FileError if there is none."""
     folder = Folder(Path(path))
     if not folder.manifest.is_file():
         raise FileError(
             f"{path} has no manifest.json",
-            expected="a folder that `attnflow corpus run` wrote",
-            fix="Name that folder.",
+            expected="a folder of `attnflow corpus run`",
+            fix="Check the path.",
         )
     return folder
 
 
 def read_entry(path: Path) -> Entry | None:
-    """What a file of the journal says; None if it says nothing."""
+    """Read a journal file; None if it does not exist or is invalid."""
     try:
-        written: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        files = {name: written.pop(name) for name in ("parquet", "errors")}
-        errors = None if files["errors"] is None else Written(**files["errors"])
-        return Entry(**written, parquet=Written(**files["parquet"]), errors=errors)
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        files = {name: values.pop(name) for name in ("parquet", "errors")}
+        return Entry(
+            **{"rejected" if k == "refused" else k: v for k, v in values.items()},
+            parquet=Written(**files["parquet"]),
+            errors=None if files["errors"] is None else Written(**files["errors"]),
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _size(path: Path) -> int | None:
+def _file_size(path: Path) -> int | None:
     try:
         return path.stat().st_size
     except OSError:
@@ -186,33 +192,29 @@ def _size(path: Path) -> int | None:
 
 @dataclass(frozen=True)
 class Shard:
-    """Some rows of the input that follow each other. number: counts shards from 0."""
+    """Consecutive rows of the input. number: counts shards from 0."""
 
     number: int
     rows: tuple[Row, ...]
 
     @property
     def examples(self) -> list[Example]:
-        """The rows that can be given to a model."""
+        """The valid rows."""
         return [row for row in self.rows if isinstance(row, Example)]
 
     @property
-    def refused(self) -> list[Refused]:
-        """The rows that cannot."""
-        return [row for row in self.rows if isinstance(row, Refused)]
+    def rejected(self) -> list[Rejected]:
+        """The invalid rows."""
+        return [row for row in self.rows if isinstance(row, Rejected)]
 
     def before(self, index: int) -> "Shard":
-        """The part of it that comes before a row of the input."""
-        return Shard(self.number, self.rows[: index - self.first])
-
-    @property
-    def first(self) -> int:
-        """The index of its first row."""
+        """Return the part before a row of the input."""
         row = self.rows[0]
-        return (row if isinstance(row, Example) else row.example).index
+        first = (row if isinstance(row, Example) else row.example).index
+        return Shard(self.number, self.rows[: index - first])
 
 
-def cut(
+def split_shards(
     rows: Iterable[Row],
     size: int,
     *,
@@ -220,49 +222,50 @@ def cut(
     stop: int,
     at_end: Callable[[int], None],
 ) -> Iterator[Shard]:
-    """Cut rows into shards of `size` and give those whose numbers are wanted, up to `stop`.
+    """Split rows into shards of `size` rows, and yield the wanted ones with numbers below `stop`.
 
-    at_end: called with the number of rows when the end of the input is seen.
+    wanted: called with the number of a shard. at_end: called with the number of rows when the end
+    of the input is reached.
     """
     stream = iter(rows)
     for number in count():
         if number >= stop:
             return
-        held = tuple(islice(stream, size))
-        if held and wanted(number):
-            yield Shard(number, held)
-        if len(held) < size:
-            at_end(number * size + len(held))
+        shard = tuple(islice(stream, size))
+        if shard and wanted(number):
+            yield Shard(number, shard)
+        if len(shard) < size:
+            at_end(number * size + len(shard))
             return
 
 
 def count_pairs(settings: Settings, results: Iterable[Result]) -> int:
-    """How many pairs of positions and tokens a flow was computed for, over all layers."""
+    """Count the pairs of positions and tokens whose flow was computed, over all layers."""
     if "flow" not in settings.methods:
         return 0
     return sum(
-        len(one.layers) * len(one.positions) * len(one.tokens)
-        for one in results
-        if isinstance(one, Scored)
+        len(result.layers) * len(result.positions) * len(result.tokens)
+        for result in results
+        if isinstance(result, Scored)
     )
 
 
 def write_shard(
     folder: Folder, shard: Shard, results: Sequence[Result], settings: Settings, size: int
 ) -> Entry:
-    """Write what was computed for a shard: refused rows, scores, and last the journal.
+    """Write a shard: the rejected rows, the scores, and last the journal.
 
-    Killed before the journal is written, the shard does not count, and is computed again.
+    A shard without a journal entry is not finished, and is computed again by the next run.
     """
-    refused = [*shard.refused, *(one for one in results if isinstance(one, Refused))]
-    refused.sort(key=lambda one: one.example.index)
+    rejected = [*shard.rejected, *(r for r in results if isinstance(r, Rejected))]
+    rejected.sort(key=lambda row: row.example.index)
     errors = None
-    if refused:
-        lines = "".join(f"{json.dumps(describe(one), ensure_ascii=False)}\n" for one in refused)
+    if rejected:
+        lines = "".join(f"{json.dumps(_to_json(r), ensure_ascii=False)}\n" for r in rejected)
         errors = write_atomic(
             folder.errors(shard.number), lambda file: file.write(lines.encode("utf-8"))
         )
-    scored = [one for one in results if isinstance(one, Scored)]
+    scored = [result for result in results if isinstance(result, Scored)]
     parquet = write_atomic(
         folder.parquet(shard.number), lambda file: write_parquet(file, scored, settings)
     )
@@ -270,7 +273,7 @@ def write_shard(
         shard=shard.number,
         first=shard.number * size,
         rows=len(shard.rows),
-        refused=len(refused),
+        rejected=len(rejected),
         pairs=count_pairs(settings, results),
         parquet=parquet,
         errors=errors,
@@ -279,115 +282,128 @@ def write_shard(
     return entry
 
 
-def describe(refused: Refused) -> dict[str, Any]:
-    """A refused row as a line of the errors file."""
-    example = refused.example
+def _to_json(rejected: Rejected) -> dict[str, Any]:
+    """Return a rejected row as a line of the errors file."""
+    example = rejected.example
     return {
         "index": example.index,
         "id": example.id,
         "line": example.line,
-        "why": refused.why,
-        "reason": refused.reason,
+        "why": rejected.why,
+        "reason": rejected.reason,
         "text": excerpt(example.text),
     }
 
 
-ENDLESS = 2**62  # the end of the range of a run without one
-
-
 @contextmanager
-def guarded(locks: Path) -> Iterator[None]:
-    """Be alone for a moment, waiting for others in the same place."""
-    with _opened(locks / "guard") as file:
-        _flock(file, wait=True)
+def global_lock(folder: Folder) -> Iterator[None]:
+    """Hold the lock of the whole folder for a moment; waits for other processes."""
+    lock = _file_lock(folder.path / LOCKS / "guard")
+    _acquire(lock, wait=True)
+    try:
         yield
+    finally:
+        lock.release()
 
 
 @contextmanager
-def locked(locks: Path, shards: range) -> Iterator[None]:
+def shard_lock(folder: Folder, shards: range) -> Iterator[None]:
     """Hold the lock of some shards.
 
-    The lock is held by an open file, and so by nobody once the process is dead, however it died.
-    Raises InputError, naming the holder, if another run has any of these shards.
+    It is a lock of the operating system, which releases it when the process ends for any reason.
+    Raises InputError, naming the holder, if another run holds any of these shards.
     """
-    path = _path(locks, shards)
-    with guarded(locks):
-        for other in sorted(locks.glob("*.lock")):
-            _remove_dead(other, shards)
-        file = path.open("a+b")
-        _flock(file, wait=False)
-        _name_holder(file)
-    with file:
-        try:
-            yield
-        finally:
-            with guarded(locks):
-                path.unlink(missing_ok=True)
-
-
-def alone(locks: Path, shards: range) -> bool:
-    """Whether no other run holds a lock. Call it with the guard and the lock of shards held."""
-    return all(path == _path(locks, shards) for path in locks.glob("*.lock"))
-
-
-def _path(locks: Path, shards: range) -> Path:
-    return locks / f"{shards.start}-{shards.stop}.lock"
-
-
-def _remove_dead(path: Path, shards: range) -> None:
-    """Remove the lock of a dead run. Raises InputError for that of a living one that overlaps."""
-    start, _, stop = path.stem.partition("-")
-    with _opened(path) as file:
-        if _flock(file, wait=False):
-            path.unlink(missing_ok=True)
-        elif int(start) < shards.stop and shards.start < int(stop):
-            raise InputError(
-                f"{path.parent.parent} is being written by {_holder(file)}",
-                expected="no other run on the same shards",
-                fix="Wait for it, stop it, or name another folder with --out.",
-            )
-
-
-def _name_holder(file: IO[bytes]) -> None:
-    """Write who holds the lock, for others to say; the lock itself needs no room on the disk."""
-    with suppress(OSError):
-        file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
-        file.flush()
-
-
-def _holder(file: IO[bytes]) -> str:
-    file.seek(0)
+    path = _lock_path(folder, shards)
+    lock = _file_lock(path)
     try:
-        written: Any = json.loads(file.read())
-        return f"process {written['pid']} on {written['host']}"
-    except (ValueError, KeyError, TypeError):
+        with global_lock(folder):
+            for other in sorted(path.parent.glob("*.lock")):
+                _remove_stale(other, shards)
+            _acquire(lock)
+            _write_holder(path)
+        yield
+    finally:
+        if lock.is_locked:
+            with global_lock(folder):
+                lock.release()
+                _remove_lock(path)
+
+
+def is_only_run(folder: Folder, shards: range) -> bool:
+    """Whether no other run holds a lock. Call it with the global lock and that of the shards."""
+    own = _lock_path(folder, shards)
+    return all(path == own for path in own.parent.glob("*.lock"))
+
+
+def _lock_path(folder: Folder, shards: range) -> Path:
+    return folder.path / LOCKS / f"{shards.start}-{shards.stop}.lock"
+
+
+def _holder_path(lock: Path) -> Path:
+    """The file that names the holder; the lock itself cannot be read by others on Windows."""
+    return lock.with_suffix(".json")
+
+
+def _remove_stale(path: Path, shards: range) -> None:
+    """Remove the lock file of an ended run. Raises InputError if a live one has these shards."""
+    start, _, stop = path.stem.partition("-")
+    lock = _file_lock(path)
+    if _acquire(lock):
+        lock.release()
+        _remove_lock(path)
+    elif int(start) < shards.stop and shards.start < int(stop):
+        raise InputError(
+            f"{path.parent.parent} is being written by {_read_holder(path)}",
+            expected="no other run on the same shards",
+            fix="Wait for it, stop it, or use another folder with --out.",
+        )
+
+
+def _remove_lock(path: Path) -> None:
+    _holder_path(path).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+
+
+def _write_holder(path: Path) -> None:
+    """Write who holds the lock, for messages; the lock works without it, so errors are ignored."""
+    with suppress(OSError):
+        holder = {"pid": os.getpid(), "host": socket.gethostname()}
+        _holder_path(path).write_text(json.dumps(holder), encoding="utf-8")
+
+
+def _read_holder(path: Path) -> str:
+    try:
+        holder: Any = json.loads(_holder_path(path).read_text(encoding="utf-8"))
+        return f"process {holder['pid']} on {holder['host']}"
+    except (OSError, ValueError, KeyError, TypeError):
         return "another process"
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    try:
-        file = path.open("a+b")
-    except OSError as error:
-        raise disk_error(path, error) from error
-    with file:
-        yield file
+def _file_lock(path: Path) -> Any:
+    return import_optional("filelock", "a corpus run").FileLock(path, poll_interval=0.01)
 
 
-def _flock(file: IO[bytes], *, wait: bool) -> bool:
-    """Lock an open file; False if another has it. Where there are no such locks, always True."""
+def _acquire(lock: Any, *, wait: bool = False) -> bool:
+    """Acquire a lock; returns False if another process or run holds it."""
+    filelock = import_optional("filelock", "a corpus run")
+    path = Path(lock.lock_file)
     try:
-        fcntl = import_module("fcntl")
-    except ImportError:  # Windows
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        lock.acquire(blocking=wait)
+    except filelock.Timeout:
         return False
-    except OSError as error:
-        raise AttnflowError(
-            f"{file.name} cannot be locked ({error.strerror})",
-            expected="a file system with locks",
-            fix="Write to a local disk, or mount it with locks.",
-        ) from error
+    except (NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and not path.exists():
+            raise disk_error(path, error) from error
+        raise _no_locks(path) from error
+    if isinstance(lock, filelock.SoftFileLock):  # a lock that would outlive a killed process
+        lock.release()
+        raise _no_locks(path)
     return True
+
+
+def _no_locks(path: Path) -> AttnflowError:
+    return AttnflowError(
+        f"{path} cannot be locked",
+        expected="a file system that supports locks",
+        fix="Write to a local disk, or mount the file system with locks.",
+    )

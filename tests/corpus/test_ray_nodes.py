@@ -1,12 +1,12 @@
-"""A Ray cluster of two nodes, of which one is lost."""
+"""A Ray cluster of two nodes, one of which is lost."""
 
 import pytest
 from ray.cluster_utils import Cluster
 
 from attnflow.corpus.example import Example
-from attnflow.corpus.ray_engine import connected, run_on_cluster
+from attnflow.corpus.ray_engine import connect, run_on_cluster
 from attnflow.corpus.settings import Settings
-from tests.corpus.scoring import as_bytes
+from tests.corpus.models import as_bytes
 from tests.models.checkpoints import save
 
 pytestmark = [
@@ -21,13 +21,15 @@ SHARDS = [[Example(i, str(i), "the key to the cabinets")] for i in range(20)]
 @pytest.fixture
 def nodes():
     """Two nodes with one processor each."""
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.add_node(num_cpus=1)
-    yield made
-    made.shutdown()
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
+    cluster.add_node(num_cpus=1)
+    yield cluster
+    cluster.shutdown()
 
 
-def test_the_shards_of_a_lost_node_are_computed_by_the_other(nodes, tmp_path):
+def test_the_shards_of_a_lost_node_are_scored_by_the_other(nodes, tmp_path):
     settings = Settings(model=save(tmp_path / "model"))
 
     def feed():
@@ -37,7 +39,7 @@ def test_the_shards_of_a_lost_node_are_computed_by_the_other(nodes, tmp_path):
                 nodes.remove_node(lost, allow_graceful=False)
             yield shard
 
-    with connected(nodes.address):
-        found = list(run_on_cluster(settings, feed(), lambda *_: None, workers=2))
-    assert [results[0].example.index for results in found] == list(range(20))
-    assert len({as_bytes(results)[0][8]["rollout"] for results in found}) == 1
+    with connect(nodes.address):
+        results = list(run_on_cluster(settings, feed(), lambda *_: None, workers=2))
+    assert [shard[0].example.index for shard in results] == list(range(20))
+    assert len({as_bytes(shard)[0][8]["rollout"] for shard in results}) == 1

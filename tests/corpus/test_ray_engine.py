@@ -1,4 +1,4 @@
-"""Who gets which shard, and what happens to those of workers who are lost; without a cluster."""
+"""The worker pool and the connection of the Ray engine, without a cluster."""
 
 import socket
 from types import SimpleNamespace
@@ -6,21 +6,20 @@ from typing import Any
 
 import pytest
 
-from attnflow.corpus import ray_engine as cluster
-from attnflow.corpus import ray_engine as crew
-from attnflow.corpus.ray_engine import IN_FLIGHT, RETRIES, Crew
+from attnflow.corpus import ray_engine
+from attnflow.corpus.ray_engine import IN_FLIGHT, RETRIES, WorkerPool, connect
 from attnflow.errors import AttnflowError, FileError
 from tests.refusal import refusal
 
 
 class LostError(Exception):
-    """Stands in for the errors of Ray that say that a worker is lost."""
+    """In place of the errors of Ray for a lost worker."""
 
 
 class TaskError(Exception):
-    """Stands in for an error that a worker raised."""
+    """In place of an error that a worker raised."""
 
-    cause = AttnflowError("there is no layer 9")
+    cause = AttnflowError("there is no layer 9", "1 to 6")
 
 
 NAMES = ("RayActorError", "WorkerCrashedError", "NodeDiedError", "ObjectLostError")
@@ -28,7 +27,7 @@ ERRORS = dict.fromkeys([*NAMES, "OutOfMemoryError"], LostError)
 
 
 class FakeRay:
-    """Workers compute at once when asked for a result. room: how many may be there at a time."""
+    """Workers compute when a result is fetched. room: how many can run at the same time."""
 
     def __init__(self, room, losing=()):
         self.exceptions = SimpleNamespace(RayTaskError=TaskError, **ERRORS)
@@ -39,21 +38,21 @@ class FakeRay:
     def start(self):
         self.started += 1
         number = self.started
-        here = SimpleNamespace(remote=lambda: ("here", number))
-        return SimpleNamespace(number=number, here=here)
+        ready = SimpleNamespace(remote=lambda: ("ready", number))
+        return SimpleNamespace(number=number, ready=ready)
 
     def submit(self, actor, shard):
         self.given.append((actor.number, shard))
         return ("shard", actor.number, shard, len(self.given))
 
     def alive(self):
-        """Those who found room, in the order they came."""
+        """The numbers of the running workers, in the order of their start."""
         return [i + 1 for i in range(self.started) if i + 1 not in self.dead][: self.room]
 
     def wait(self, refs, num_returns, timeout):  # noqa: ARG002 - as Ray's
-        """Workers who are there have answered; nothing else is finished before it is asked for."""
+        """Running workers are ready; no shard is finished before its result is fetched."""
         assert num_returns <= len(refs)
-        done = [ref for ref in refs if ref[0] == "here" and ref[1] in self.alive()]
+        done = [ref for ref in refs if ref[0] == "ready" and ref[1] in self.alive()]
         return done, [ref for ref in refs if ref not in done]
 
     def get(self, ref):
@@ -71,26 +70,26 @@ class FakeRay:
 
 
 def compute(ray, n, shards):
-    return list(Crew(ray, n, ray.start, ray.submit).compute(shards))
+    return list(WorkerPool(ray, n, ray.start, ray.submit).compute(shards))
 
 
-def test_workers_without_room_get_no_shard():
+def test_workers_that_are_not_running_get_no_shard():
     ray = FakeRay(room=2)
     assert compute(ray, 8, range(10)) == [[i] for i in range(10)]
     assert {worker for worker, _ in ray.given} == {1, 2}
 
 
-def test_no_more_than_two_shards_a_worker_are_on_the_way():
+def test_at_most_two_shards_per_worker_are_in_flight():
     ray = FakeRay(room=2)
     shards: Any = range(10)
-    results = Crew(ray, 3, ray.start, ray.submit).compute(shards)
+    results = WorkerPool(ray, 3, ray.start, ray.submit).compute(shards)
     next(results)
     assert len(ray.given) == IN_FLIGHT * 2
     assert sorted(worker for worker, _ in ray.given) == [1, 1, 2, 2]
 
 
-def test_shards_of_a_lost_worker_go_to_those_who_are_there():
-    # There is room for nobody in its place, as when its whole node is lost.
+def test_shards_of_a_lost_worker_go_to_running_workers():
+    # There is no room for a replacement, as when its whole node is lost.
     ray = FakeRay(room=2, losing=[2])
 
     def feed():
@@ -99,7 +98,7 @@ def test_shards_of_a_lost_worker_go_to_those_who_are_there():
             yield i
 
     assert compute(ray, 2, feed()) == [[i] for i in range(10)]
-    assert ray.started == 3  # one in its place, who waits
+    assert ray.started == 3  # the replacement waits
     assert {worker for worker, _ in ray.given} == {1, 2}
 
 
@@ -111,18 +110,18 @@ def test_a_lost_worker_is_replaced_where_there_is_room():
 
 def test_a_shard_that_always_loses_its_worker_stops_the_run():
     ray = FakeRay(room=1, losing=range(100))
-    with refusal(AttnflowError, "a shard lost its worker 6 times (it is gone)", "lower --batch"):
+    with refusal(AttnflowError, f"{RETRIES + 1} times", "it is gone", "--batch-tokens"):
         compute(ray, 1, range(3))
     assert [shard for _, shard in ray.given].count(0) == RETRIES + 1
 
 
-def test_an_error_of_the_library_is_that_of_the_run():
+def test_an_error_of_the_library_is_raised_unchanged():
     with refusal(AttnflowError, "there is no layer 9"):
         compute(FakeRay(room=1), 1, ["bad"])
 
 
-def test_it_is_said_that_there_is_no_room(monkeypatch):
-    monkeypatch.setattr(crew, "PATIENCE", 0)
+def test_a_cluster_without_room_is_a_warning(monkeypatch):
+    monkeypatch.setattr(ray_engine, "WORKER_TIMEOUT", 0)
     ray = FakeRay(room=0)
     found = ray.wait
 
@@ -132,24 +131,23 @@ def test_it_is_said_that_there_is_no_room(monkeypatch):
         return done
 
     ray.wait = room_at_last  # type: ignore[method-assign]
-    with pytest.warns(UserWarning, match="the Ray cluster has no room for a worker yet"):
+    with pytest.warns(UserWarning, match="no room for a worker"):
         assert compute(ray, 1, range(2)) == [[0], [1]]
 
 
-def test_a_cluster_that_lets_nobody_in_is_told_from_none(monkeypatch):
-    def refuse(**_options):
+def test_a_cluster_that_rejects_the_connection_and_a_missing_one(monkeypatch):
+    def reject(**_options):
         raise ConnectionError("Failed to connect to Ray cluster")
 
-    fake = SimpleNamespace(is_initialized=lambda: False, init=refuse)
-    monkeypatch.setattr(cluster, "import_ray", lambda _purpose: fake)
+    fake = SimpleNamespace(is_initialized=lambda: False, init=reject)
+    monkeypatch.setattr(ray_engine, "import_optional", lambda _module, _purpose: fake)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         with (
-            refusal(FileError, f"what listens at '{address}' takes no", "RAY_AUTH_MODE=token"),
-            cluster.connected(address),
+            refusal(FileError, f"'{address}'", "RAY_AUTH_MODE=token"),
+            connect(address),
         ):
             pass
     for nowhere in (address, "auto"):
-        wording = (f"there is no Ray cluster at '{nowhere}'", "ray start --head")
-        with refusal(FileError, *wording), cluster.connected(nowhere):
+        with refusal(FileError, f"'{nowhere}'", "ray start --head"), connect(nowhere):
             pass

@@ -1,4 +1,4 @@
-"""Tiny models in folders, examples, and what `explain` gives for them one by one."""
+"""Tiny models in folders, examples, and a comparison with `explain` of each example."""
 
 from typing import Any
 
@@ -44,58 +44,59 @@ def save_t5(folder) -> str:
 
 
 def save_model(folder, kind: str) -> str:
-    """A random model of some kind, "T5" or the name of a class."""
+    """Save a random model. kind: "T5" or the name of a class."""
     return save_t5(folder) if kind == "T5" else save(folder, kind)
 
 
-def check_like_explain(computer, results, **options) -> float:
-    """Check each result against `explain`; gives the largest difference of a score."""
-    settings, worst = computer.settings, 0.0
+def compare_with_explain(scorer, results, **options) -> float:
+    """Compare each result with `explain`; returns the largest difference of a score."""
+    settings, worst = scorer.settings, 0.0
     assert results
-    for one in results:
-        assert isinstance(one, Scored), one
-        alone = explain(
-            one.example.text,
-            computer.loaded,
+    for result in results:
+        assert isinstance(result, Scored), result
+        expected = explain(
+            result.example.text,
+            scorer.loaded,
             residual_weight=settings.residual_weight,
             heads=settings.heads,
             edges=settings.edges,
             target=settings.target,
             keep_heads=False,
         )
-        shown = alone.words.texts if settings.words else alone.tokens
-        assert one.tokens == shown
-        assert one.special == (alone.words.special if settings.words else alone.special)
+        words = expected.words
+        assert result.tokens == (words.texts if settings.words else expected.tokens)
+        assert result.special == (words.special if settings.words else expected.special)
         if not settings.words:
-            assert one.position == alone.position
-        if alone.prediction is not None:
-            assert one.prediction is not None
-            assert one.prediction.kind == alone.prediction.kind
-            _check_outcome(one.prediction, alone.prediction)
+            assert result.position == expected.position
+        if expected.prediction is not None:
+            assert result.prediction is not None
+            assert result.prediction.kind == expected.prediction.kind
+            _compare_outcomes(result.prediction, expected.prediction)
             if settings.target is not None:
-                _check_outcome(one.target, alone.prediction.target)
+                _compare_outcomes(result.target, expected.prediction.target)
         else:
-            assert one.prediction is None
+            assert result.prediction is None
         for method in settings.methods:
-            expected = getattr(alone, method)(
+            attribution = getattr(expected, method)(
                 layers=settings.layers,
-                positions=one.positions,
+                positions=result.positions,
                 normalize=settings.normalize,
                 words=settings.words,
                 **options,
             )
-            assert one.layers == expected.layers
-            assert one.positions == expected.positions
-            assert one.scores[method].dtype == np.float32
-            assert one.scores[method].flags.c_contiguous
-            assert one.scores[method].shape == expected.scores.shape
-            worst = max(worst, float(np.abs(one.scores[method] - expected.to_numpy()).max()))
+            scores = result.scores[method]
+            assert result.layers == attribution.layers
+            assert result.positions == attribution.positions
+            assert scores.dtype == np.float32
+            assert scores.flags.c_contiguous
+            assert scores.shape == attribution.scores.shape
+            worst = max(worst, float(np.abs(scores - attribution.to_numpy()).max()))
     return worst
 
 
-def _check_outcome(mine, its) -> None:
-    assert (mine.label, mine.index) == (its.label, its.index)
-    assert abs(mine.probability - its.probability) < 1e-6
+def _compare_outcomes(outcome, expected) -> None:
+    assert (outcome.label, outcome.index) == (expected.label, expected.index)
+    assert abs(outcome.probability - expected.probability) < 1e-6
 
 
 def as_bytes(results) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Reading inputs of every format, with rows that nobody would want in them."""
+"""Reading inputs of every format, with invalid rows among them."""
 
 import gzip
 import json
@@ -11,17 +11,16 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnflow.corpus import example as rows
-from attnflow.corpus import text_formats as lines
-from attnflow.corpus.example import Example, Refused
+from attnflow.corpus import example, formats
+from attnflow.corpus.example import Example, Rejected
+from attnflow.corpus.formats import split_lines
 from attnflow.corpus.readers import open_source
-from attnflow.corpus.text_formats import split_lines
 from attnflow.errors import FileError, InputError, SelectionError
 from tests.refusal import refusal
 
 
 def read(path, **options):
-    """What is read: the id and text of an example, or why a row is refused."""
+    """Return the ID and text of each example, or why a row is rejected."""
     found = list(open_source(path, **options).rows())
     assert [row.index if isinstance(row, Example) else row.example.index for row in found] == list(
         range(len(found))
@@ -38,9 +37,9 @@ def test_text_is_one_example_a_line(tmp_path):
     path = write(tmp_path / "a.txt", b"\xef\xbb\xbfthe key\r\n\n  \nto \xff it\ncaf\xc3\xa9 x")
     assert read(path) == [("0", "the key"), "empty", "empty", "encoding", ("4", "café x")]
     found = list(open_source(path).rows())
-    assert isinstance(found[3], Refused)
+    assert isinstance(found[3], Rejected)
     assert found[3].example.line == 4
-    assert found[3].reason == "0xff at 3 is no UTF-8; expected text in UTF-8."
+    assert found[3].reason.startswith("0xff at 3 ")
 
 
 def test_lines_end_at_newlines_only(tmp_path):
@@ -58,12 +57,12 @@ def test_gzip_gives_the_same_rows(tmp_path, name):
     assert open_source(path).count == 3
 
 
-def test_a_broken_gzip_is_refused_before_anything_is_computed(tmp_path):
+def test_a_truncated_gzip_file_is_an_error_at_once(tmp_path):
     with gzip.open(tmp_path / "a.txt.gz", "wb") as file:
         file.write(b"the key\n" * 5000)
     whole = (tmp_path / "a.txt.gz").read_bytes()
     path = write(tmp_path / "b.txt.gz", whole[:-20])
-    with refusal(FileError, "b.txt.gz cannot be unzipped", "expected a whole gzip file", "Get it"):
+    with refusal(FileError, "b.txt.gz", "gzip"):
         open_source(path)
 
 
@@ -78,11 +77,11 @@ def test_a_line_of_any_length_takes_little_memory(tmp_path):
     assert read(path) == [("0", "first"), "too_long", ("2", "last")]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 4 * lines.MAX_BYTES  # of 64 MiB in one line
+    assert peak < 4 * formats.MAX_BYTES  # of 64 MiB in one line
 
 
 @given(st.binary())
-def test_no_byte_is_lost_by_splitting(content):
+def test_splitting_lines_loses_no_bytes(content):
     from io import BytesIO
 
     found = list(split_lines(BytesIO(b"x" + content)))
@@ -97,7 +96,7 @@ def test_csv_finds_the_column_and_keeps_quoted_newlines(tmp_path):
     assert [row.line for row in open_source(path).rows()] == [2, 4]  # type: ignore[union-attr]
 
 
-def test_bad_records_of_csv_are_refused_one_by_one(tmp_path):
+def test_invalid_records_of_csv_are_rejected_one_by_one(tmp_path):
     content = b'id,text\na,good\nb\n\nc,one,too many\nd,"bad" quote\ne,\ng,\xff\xfe\nf,last\n'
     path = write(tmp_path / "a.csv", content)
     assert read(path, id_column="id") == [
@@ -110,23 +109,24 @@ def test_bad_records_of_csv_are_refused_one_by_one(tmp_path):
         "encoding",
         ("f", "last"),
     ]
-    reasons = [row.reason for row in open_source(path).rows() if isinstance(row, Refused)]
-    assert reasons[2] == "the record has 3 cells; expected 2, as in the header."
+    reasons = [row.reason for row in open_source(path).rows() if isinstance(row, Rejected)]
+    assert "3 cells; expected 2" in reasons[2]
     assert reasons[3].startswith("line 6: ',' expected after '\"'")
 
 
-def test_a_quote_that_is_never_closed_swallows_no_more_than_a_text_may_have(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "MAX_CHARACTERS", 100)
+def test_an_open_quote_extends_a_record_by_at_most_the_maximal_length(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "MAX_CHARACTERS", 100)
     path = write(tmp_path / "a.csv", 'text\ngood\n"open\n' + "swallowed\n" * 12 + "\nlast\n")
     found = read(path)
     assert found[:2] == [("0", "good"), "too_long"]
     assert found[-1][1] == "last"
     [long] = [row for row in open_source(path).rows() if getattr(row, "why", "") == "too_long"]
-    assert isinstance(long, Refused)
-    assert "a cell of lines 3 to 13 has more than 100 characters" in long.reason
+    assert isinstance(long, Rejected)
+    assert "lines 3 to 13" in long.reason
+    assert "100 characters" in long.reason
 
 
-def test_tsv_knows_no_quotes(tmp_path):
+def test_tsv_has_no_quotes(tmp_path):
     path = write(tmp_path / "a.tsv", 'sentence\tlabel\n"to be\t1\nthe "key"\t0\n')
     assert read(path) == [("0", '"to be'), ("1", 'the "key"')]
 
@@ -163,14 +163,14 @@ def test_json_lines(tmp_path):
     ]
 
 
-def test_bad_lines_at_the_start_hide_no_column(tmp_path):
+def test_columns_are_found_after_invalid_lines(tmp_path):
     path = write(tmp_path / "a.jsonl", "{\n" * 150 + '{"text": "the key"}\n{"sentence": "to"}\n')
     assert read(path) == ["malformed"] * 150 + [("150", "the key"), ("151", "to")]
     path = write(tmp_path / "b.jsonl", "{\n" * 150 + '{"body": "the key"}\n')
     assert read(path, text_column="body")[-1] == ("150", "the key")
 
 
-def test_parquet_with_null_and_bytes_that_are_no_text(tmp_path):
+def test_parquet_with_null_and_invalid_utf8(tmp_path):
     texts = pa.array([b"the key", None, b"\xff", b" ", b"last"], pa.binary())
     table = pa.table({"n": pa.array([5, 6, 7, 8, None]), "text": texts})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
@@ -186,7 +186,7 @@ def test_parquet_with_null_and_bytes_that_are_no_text(tmp_path):
     assert read(tmp_path / "c.parquet") == [("0", "a"), ("1", "b"), ("2", "a")]
 
 
-def test_data_sets_of_hugging_face():
+def test_hugging_face_data_sets():
     dataset = Dataset.from_dict({"sentence": ["the key", None, ""], "label": [1, 0, 1]})
     expected = [("0", "the key"), "missing", "empty"]
     assert read(dataset) == expected
@@ -206,22 +206,22 @@ def test_a_data_set_by_its_address_is_streamed(tmp_path):
     assert read(f"hf:{folder}:test") == [("0", "cabinets")]
     source = open_source(f"hf:{folder}:train")
     assert (source.name, source.count) == (f"hf:{folder}:train", 2)
-    with refusal(InputError, "has the splits", "expected one", f"Name it: hf:{folder}:"):
+    with refusal(InputError, "train", "test", f"hf:{folder}:"):
         open_source(f"hf:{folder}")
-    with refusal(FileError, "cannot be loaded", "expected a data set on the hub"):
+    with refusal(FileError, str(tmp_path / "nothing"), "hub"):
         open_source(f"hf:{tmp_path / 'nothing'}:train")
-    with refusal(InputError, "expected hf:name, hf:name:split or hf:name:configuration:split"):
+    with refusal(InputError, "hf:name:split", "hf:name:configuration:split"):
         open_source("hf:")
 
 
-def test_a_data_set_that_breaks_says_where(tmp_path):
+def test_a_data_set_that_cannot_be_read_to_the_end(tmp_path):
     (tmp_path / "data").mkdir()
     write(tmp_path / "data" / "a.jsonl", b'{"text": "the key"}\n{"text": "here"}\n')
     write(tmp_path / "data" / "b.jsonl", b'{"text": "third"}\n{broken\n')
     source = open_source(f"hf:{tmp_path / 'data'}", input_id="broken")
-    with refusal(FileError, "cannot be read after 2 records (", "the same command goes on"):
+    with refusal(FileError, "2 records", "same command"):
         list(source.rows())
-    with refusal(FileError, "cannot be read after 2 records ("):
+    with refusal(FileError, "2 records"):
         open_source(f"hf:{tmp_path / 'data'}")
 
 
@@ -231,8 +231,8 @@ def test_lists_of_texts():
     assert open_source(["a"], input_id="mine").checksum == "mine"
 
 
-def test_what_can_be_read_only_once_is_refused():
-    with refusal(InputError, "the input is a generator", "cannot be resumed"):
+def test_a_stream_that_can_be_read_only_once_is_an_error():
+    with refusal(InputError, "generator", "list of texts"):
         open_source(text for text in ["a"])
 
 
@@ -250,65 +250,65 @@ def test_the_checksum_is_of_the_content(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "options", "kind", "wording"),
+    ("name", "content", "options", "kind", "parts"),
     [
-        ("a.doc", "x", {}, FileError, "ends in '.doc'; expected one of .txt, .text, .csv"),
-        ("a.txt", b"\xff\xfeh\x00i\x00", {}, FileError, "is text in UTF-16; expected UTF-8"),
-        ("a.csv", "", {}, FileError, "has no header (it is empty)"),
-        ("a.csv", "one,two\n1,2\n", {}, InputError, "the columns 'one', 'two'; expected one named"),
+        ("a.doc", "x", {}, FileError, ["'.doc'", ".jsonl", "--format"]),
+        ("a.txt", b"\xff\xfeh\x00i\x00", {}, FileError, ["UTF-16", "UTF-8", "iconv"]),
+        ("a.csv", "", {}, FileError, ["a.csv", "header"]),
+        ("a.csv", "one,two\n1,2\n", {}, InputError, ["'one', 'two'", "--text-column"]),
         (
             "a.csv",
             "one,two\n1,2\n",
             {"text_column": "twe"},
             SelectionError,
-            "has no column 'twe'; expected one of 'one', 'two'. Did you mean 'two'?",
+            ["'twe'", "'one', 'two'", "Did you mean 'two'?"],
         ),
         (
             "a.jsonl",
             '{"body": "x", "n": 1}',
             {"text_column": "text"},
             SelectionError,
-            "has no column 'text'",
+            ["'text'", "'body'"],
         ),
-        ("a.parquet", "no parquet at all", {}, FileError, "expected a Parquet file"),
-        ("a.txt", "x", {"format": "excel"}, InputError, "format is 'excel'; expected text, csv"),
+        ("a.parquet", "no parquet at all", {}, FileError, ["a.parquet", "Parquet", "--format"]),
+        ("a.txt", "x", {"format": "excel"}, InputError, ["'excel'", "'text', 'csv', 'tsv'"]),
     ],
 )
-def test_inputs_that_cannot_be_read(tmp_path, name, content, options, kind, wording):
+def test_inputs_that_cannot_be_read(tmp_path, name, content, options, kind, parts):
     path = write(tmp_path / name, content)
-    with refusal(kind, wording):
+    with refusal(kind, *parts):
         open_source(path, **options)
 
 
-def test_a_column_of_numbers_is_refused_at_once(tmp_path):
+def test_a_column_of_numbers_is_an_error_at_once(tmp_path):
     pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "a.parquet")
-    with refusal(InputError, "the column 'text'", "holds int64; expected text"):
+    with refusal(InputError, "'text'", "int64", "--text-column"):
         open_source(tmp_path / "a.parquet")
 
 
 def test_missing_files_and_folders(tmp_path):
-    with refusal(FileError, "is no file; expected a file with texts"):
+    with refusal(FileError, "nothing.txt"):
         open_source(tmp_path / "nothing.txt")
-    with refusal(FileError, "the key the key", "is no file; expected a file with texts"):
+    with refusal(FileError, "the key the key", "file"):
         open_source("the key " * 1000)  # a text in the place of a file
-    with refusal(FileError, "is a folder"):
+    with refusal(FileError, str(tmp_path), "folder"):
         open_source(tmp_path)
 
 
-def test_the_start_of_what_was_refused_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "MAX_BYTES", 300)
+def test_the_start_of_rejected_rows_is_stored(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "MAX_BYTES", 300)
     text = write(tmp_path / "a.txt", b"caf\xe9 here\n" + b"x" * 400 + b"\nfine")
-    kept = [row.example.text for row in open_source(text).rows() if isinstance(row, Refused)]
+    kept = [row.example.text for row in open_source(text).rows() if isinstance(row, Rejected)]
     assert kept == [r"caf\xe9 here", "x" * 200]
     json_lines = write(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text": broken}\n"\\ud800 half"\n')
-    kept = [row.example.text for row in open_source(json_lines).rows() if isinstance(row, Refused)]
+    kept = [row.example.text for row in open_source(json_lines).rows() if isinstance(row, Rejected)]
     assert kept == ['{"text": broken}', r"\ud800 half"]
     table = write(tmp_path / "a.csv", "id,text\n1,too,many\n")
     [row] = open_source(table).rows()
-    assert isinstance(row, Refused)
+    assert isinstance(row, Rejected)
     assert row.example.text == "too"
 
 
-def test_long_texts_are_refused(monkeypatch):
-    monkeypatch.setattr(rows, "MAX_CHARACTERS", 10)
+def test_long_texts_are_rejected(monkeypatch):
+    monkeypatch.setattr(example, "MAX_CHARACTERS", 10)
     assert read(["x" * 10, "x" * 11]) == [("0", "x" * 10), "too_long"]

@@ -1,4 +1,4 @@
-"""The engine on a Ray cluster, started here: the same bytes, and workers that are killed."""
+"""The Ray engine on a real cluster: the same bytes, and workers that are killed."""
 
 import io
 import signal
@@ -9,10 +9,10 @@ import pytest
 import ray
 
 from attnflow.corpus.example import Example
-from attnflow.corpus.local_engine import open_engine
+from attnflow.corpus.job import open_engine
 from attnflow.corpus.parquet import write_parquet
-from attnflow.corpus.ray_engine import IN_FLIGHT, connected, run_on_cluster
-from attnflow.corpus.scorer import Computer
+from attnflow.corpus.ray_engine import IN_FLIGHT, connect, run_on_cluster
+from attnflow.corpus.scorer import Scorer
 from attnflow.corpus.settings import Settings
 from attnflow.errors import FileError, InputError
 from tests.models.checkpoints import save
@@ -34,13 +34,13 @@ SHARDS = [
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     folder = save(tmp_path_factory.mktemp("model"))
-    return Settings(model=folder, methods=("raw", "rollout", "flow"), importance=("blank_out",))
+    return Settings(model=folder, methods="all", importance=("blank_out",))
 
 
 @pytest.fixture(scope="module")
 def expected(settings):
-    computer = Computer(settings, threads=2)
-    return [written(computer.compute(shard), settings) for shard in SHARDS]
+    scorer = Scorer(settings, threads=2)
+    return [written(scorer.score(shard), settings) for shard in SHARDS]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,11 +49,11 @@ def cluster():
         pass
 
     before = signal.signal(signal.SIGTERM, handle)
-    with connected("local") as device:
-        assert signal.getsignal(signal.SIGTERM) is handle  # Ray would end the run at once
+    with connect("local") as device:
+        assert signal.getsignal(signal.SIGTERM) is handle  # Ray would replace it
         signal.signal(signal.SIGTERM, before)
         assert device == ("cuda" if ray.cluster_resources().get("GPU") else "cpu")
-        with connected(None):  # the one that is there
+        with connect(None):  # the existing connection
             pass
         yield
     assert not ray.is_initialized()
@@ -70,12 +70,12 @@ def nothing(_examples, _pairs):
 
 
 def worker_processes():
-    """The processes of our cluster, and of no other, that hold a model."""
+    """The processes of this cluster that hold a model."""
     ours = psutil.Process().children(recursive=True)
     return [one for one in ours if "".join(one.cmdline()).startswith("ray::Worker")]
 
 
-def test_bytes_are_those_of_this_machine_also_with_flow_apart_from_the_model(settings, expected):
+def test_results_equal_those_of_the_local_engine_with_separate_score_tasks(settings, expected):
     reported = []
 
     def report(*done):
@@ -108,26 +108,26 @@ def test_a_killed_worker_is_replaced_and_nothing_is_lost(settings, expected):
     assert max(ahead) < IN_FLIGHT  # no more is on the way, however slowly results are taken
 
 
-def test_more_workers_than_processors_do_not_hold_up_the_others(settings, expected):
+def test_workers_without_room_do_not_delay_the_others(settings, expected):
     many = int(ray.cluster_resources()["CPU"]) + 1
-    with pytest.warns(UserWarning, match=f"{many} workers were asked for, and the Ray cluster"):
+    with pytest.warns(UserWarning, match=f"{many} workers"):
         found = list(run_on_cluster(settings, SHARDS, nothing, workers=many))
     assert [written(results, settings) for results in found] == expected
 
 
-def test_an_error_of_a_worker_is_that_of_the_library(settings):
+def test_an_error_of_the_library_in_a_worker_is_raised_unchanged(settings):
     from dataclasses import replace
 
     missing = replace(settings, model=str(Path(settings.model) / "nothing"))
-    with pytest.raises(Exception, match="there is no folder") as caught:
+    with pytest.raises(Exception, match="nothing") as caught:
         list(run_on_cluster(missing, SHARDS, nothing, workers=1))
     assert isinstance(caught.value, FileError)
 
 
-def test_misuse_is_refused():
-    with refusal(InputError, "threads were given for a cluster"), open_engine("ray", threads=2):
+def test_options_of_the_other_engine_are_errors():
+    with refusal(InputError, "threads", "--workers"), open_engine("ray", threads=2):
         pass
-    with refusal(InputError, "workers or an address"), open_engine("local", workers=2):
+    with refusal(InputError, "workers", "--engine ray"), open_engine("local", workers=2):
         pass
-    with refusal(InputError, "engine is 'spark'; expected 'local' or 'ray'"), open_engine("spark"):
+    with refusal(InputError, "'spark'", "'local' or 'ray'"), open_engine("spark"):
         pass

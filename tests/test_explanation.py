@@ -164,12 +164,12 @@ def test_several_texts_are_explained_as_each_alone(kind):
 
 def test_a_decoder_without_a_padding_token_classifies_texts_one_by_one():
     loaded = make_loaded("GPT2ForSequenceClassification")
-    assert loaded.takes_one_at_a_time
+    assert not loaded.supports_batches
     batch = explain(["the key to", "key"], loaded)
     assert [one.position for one in batch] == [2, 0]
     assert batch[1].prediction == explain("key", loaded).prediction
     padded = make_loaded("GPT2ForSequenceClassification", pad_token_id=0)
-    assert not padded.takes_one_at_a_time
+    assert padded.supports_batches
     again = explain(["the key to", "key"], padded)
     for one, other in zip(again, batch, strict=True):
         assert one.prediction is not None

@@ -146,10 +146,8 @@ def test_masks_and_unknown_words_are_not_special(loaded):
 def test_encoder_decoders_start_the_decoder():
     import transformers
 
-    config = transformers.T5Config(
-        vocab_size=12, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2,
-        decoder_start_token_id=0,
-    )  # fmt: skip
+    sizes = {"vocab_size": 12, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    config = transformers.T5Config.from_dict({**sizes, "decoder_start_token_id": 0})
     model = transformers.T5ForConditionalGeneration(config)
     loaded = LoadedModel(model, make_tokenizer(), "seq2seq", "t5", None)
     [encoded], _ = encode_inputs(loaded, IDS)

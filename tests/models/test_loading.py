@@ -269,7 +269,7 @@ class MovedModel(torch.nn.Linear):
         super().__init__(2, 2)
         self.moves = []
 
-    def to(self, device):
+    def to(self, device):  # type: ignore[override]
         self.moves.append(str(device))
         if str(device) == "cuda:7":
             raise RuntimeError("no such device\nand more")

@@ -5,7 +5,6 @@ The results, `Prediction` and `Outcome`, are defined in `attnflow.explanation`.
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from numbers import Integral
 from typing import Any
 
 from attnflow.errors import InputError, SelectionError
@@ -148,7 +147,7 @@ def resolve_target(loaded: LoadedModel, target: int | str, n: int) -> int:
 
     Raises SelectionError if there is none, or if the text is more than one token.
     """
-    if not isinstance(target, Integral):
+    if not hasattr(target, "__index__"):
         find = _find_class if loaded.task == "classifier" else _find_token
         return find(loaded, str(target), n)
     if not 0 <= int(target) < n:

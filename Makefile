@@ -51,6 +51,7 @@ bench: .venv/.dev ## run the benchmarks of flow, data sets and viewer
 	$(BIN)/python -m benchmarks.viewer
 
 docs: .venv/.dev ## build the documentation into build/docs
+	$(BIN)/python -m tools.write_registry
 	$(BIN)/sphinx-build -W -b html docs build/docs
 
 clean: ## remove the environment, builds and caches

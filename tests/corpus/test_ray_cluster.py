@@ -15,6 +15,7 @@ from attnflow.corpus.ray_engine import IN_FLIGHT, connect, run_on_cluster
 from attnflow.corpus.scorer import Scorer
 from attnflow.corpus.settings import Settings
 from attnflow.errors import FileError, InputError
+from attnflow.methods.registry import METHODS
 from tests.models.checkpoints import save
 from tests.refusal import refusal
 
@@ -34,7 +35,7 @@ SHARDS = [
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
     folder = save(tmp_path_factory.mktemp("model"))
-    return Settings(model=folder, methods="all", importance=("blank_out",))
+    return Settings(model=folder, methods=METHODS.names, importance=("blank_out",))
 
 
 @pytest.fixture(scope="module")

@@ -44,10 +44,12 @@ class MapScale(StrEnum):
     OWN = "own"
 
 
+# \b keeps the lines of the paragraph that follows.
 HELP = """Reproduce the paper's tables and figures, and further experiments.
 
 Results are saved as JSON and printed. Measurements are cached, so interrupted runs resume.
 
+\b
 {experiments}
 
 Example: attnflow reproduce table1 --data ./data
@@ -56,7 +58,7 @@ Example: attnflow reproduce table1 --data ./data
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    experiments = "\n\n".join(
+    experiments = "\n".join(
         f"{name}: {experiment.summary}" for name, experiment in EXPERIMENTS.items()
     )
     app.command(help=HELP.format(experiments=experiments))(reproduce)

@@ -1,7 +1,5 @@
 """Accuracy of the models, counted by hand for few sentences."""
 
-import pytest
-
 from attnflow.paper.experiments import accuracy
 from attnflow.paper.experiments.experiment import Options
 from attnflow.paper.experiments.report import to_text
@@ -19,7 +17,6 @@ def measure(tmp_path, **options):
     return accuracy.run(Options(data=str(path), **options), None)
 
 
-@pytest.mark.slow
 def test_accuracy_is_counted_by_number(tmp_path):
     result = measure(tmp_path, model="verb-number")
     # The last line has the wrong label on purpose, and the repeated line counts once.

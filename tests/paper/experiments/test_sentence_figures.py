@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import attnflow
 from attnflow.cli.main import app
+from attnflow.figures import draw_maps
 from attnflow.figures.canvas import DARK
 from attnflow.paper.experiments.experiment import (
     Options,
@@ -119,14 +120,21 @@ def test_maps_share_a_scale_unless_one_would_be_nearly_blank():
     assert choose_scale(scores(0.4, 0.09), "show") == "shared"  # [CLS] is dark in both
 
 
-def test_the_command_passes_on_drawing_options(tmp_path):
+def test_the_command_passes_on_drawing_options(tmp_path, monkeypatch):
+    scales = []
+
+    def record_scale(*arguments, **options):
+        scales.append(options["scale"])
+        return draw_maps(*arguments, **options)
+
+    monkeypatch.setattr("attnflow.figures.draw_maps", record_scale)
     options = ["--text", "the key", "--width", "3.3", "--dark", "--scale", "own"]
     run = CliRunner().invoke(app, ["reproduce", "figure2", "--out", str(tmp_path), *options])
     assert run.exit_code == 0, run.output
     svg = (tmp_path / "paper-figure2.svg").read_text(encoding="utf-8")
     assert 'width="237.6pt"' in svg  # 3.3 inches
     assert DARK.ground in svg
-    assert "most in the map" in svg
+    assert scales == ["own"]
     result = read_result(tmp_path / "figure2.json")
     assert result.command.endswith("--text 'the key' --width 3.3 --dark --scale own")
     text = " ".join(to_text(render_figure2(result)).split())

@@ -27,7 +27,7 @@ FLAGS = [
     "--disable-sync",
 ]
 NEXT_FRAME = "() => new Promise((done) => requestAnimationFrame(done))"
-PATIENCE = 300  # seconds after which a test fails; passing tests never wait for it
+PATIENCE = 120  # seconds after which a test fails; passing tests never wait for it
 
 
 def skip_or_fail(reason: str) -> None:

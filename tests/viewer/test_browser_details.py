@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attnflow import Attentions, Explanation
+from attnflow.methods.registry import METHODS
 from attnflow.viewer.preview import visible
 from tests.viewer.browser import ViewerPage
 from tests.viewer.examples import HOSTILE, hostile_explanation, random_explanation
@@ -84,7 +85,7 @@ COLLISIONS = """(svg) => {
   holder.innerHTML = svg;
   const edge = holder.firstElementChild.getBoundingClientRect().right;
   const titles = [...holder.querySelectorAll("text")].filter(
-    (one) => /^(Raw attention|Rollout|Flow|0 to .*)$/.test(one.textContent));
+    (one) => /^(Raw attention|Attention rollout|Attention flow|0 to .*)$/.test(one.textContent));
   const boxes = titles.map((one) => [one.textContent, one.getBoundingClientRect()]);
   holder.remove();
   const found = boxes.filter(([, box]) => box.right > edge).map(([text]) => text);
@@ -140,8 +141,8 @@ def test_screen_readers_announce_the_bottleneck(opened):
 
     def check():
         live = viewer.page.get_by_test_id("live").inner_text()
-        assert "by flow" in live
-        assert "Here is the bottleneck" in live
+        assert live.startswith(METHODS["flow"].title)
+        assert "Bottleneck" in live
 
     viewer.wait_for(check)
 
@@ -152,7 +153,7 @@ def test_options_table_and_help_are_accessible(opened, scheme):
     page = viewer.page
     page.set_viewport_size({"width": 380, "height": 800})
     page.get_by_test_id("options").locator("summary").click()
-    page.get_by_text("Numbers as a table", exact=True).click()
+    page.get_by_test_id("table").locator("summary").click()
     assert viewer.find_violations() == []
     page.get_by_test_id("help-button").click()
     assert page.get_by_test_id("help").is_visible()
@@ -180,5 +181,5 @@ def test_the_tooltip_of_a_long_token_fits_the_window(opened):
     shown = tooltip.bounding_box()
     assert shown["y"] >= 0
     assert shown["y"] + shown["height"] <= 420
-    assert "Rollout 0." in tooltip.inner_text()
+    assert f"{METHODS['rollout'].title}: 0." in tooltip.inner_text()
     assert len(tooltip.inner_text()) < 200

@@ -115,7 +115,7 @@ def test_saved_attentions_are_opened(viewer, tmp_path):
     viewer.expect_explanation(explanation, position=0, layer=3)
     assert viewer.page.locator("h1.title").inner_text() == "saved.safetensors"
     viewer.page.locator("#link").click()
-    assert "only texts do" in viewer.page.locator("#status").inner_text()
+    assert "not for opened files" in viewer.page.locator("#status").inner_text()
 
 
 def test_errors_are_displayed(viewer, tmp_path):
@@ -179,7 +179,7 @@ def test_two_widgets_in_one_notebook(browser):
         expected = explanation.flow(layers=-1).to_numpy()[0, 0]
         notebook.expect_scores("flow", expected, within=sections.nth(i))
         sections.nth(i).get_by_test_id("view-heads").click()
-    notebook.expect_scores("head/2", second.heads.layers[2][1, 0], within=sections.nth(1))
+    notebook.expect_scores("head/1", second.heads.layers[2][1, 0], within=sections.nth(1))
     assert "0/heads/3" in notebook.asked  # heads are never sent at the start
     notebook.wait_for(lambda: len(notebook.states) == 2)
     assert notebook.states[1]["view"] == "heads"
@@ -208,7 +208,7 @@ def test_a_kernel_that_does_not_answer_is_reported(browser, monkeypatch):
     notebook.wait_for(lambda: notebook.asked != [])
     notebook.page.clock.fast_forward(21_000)
     error = notebook.page.get_by_test_id("error").first.inner_text
-    notebook.wait_for(lambda: "the kernel does not answer" in error())
+    notebook.wait_for(lambda: "kernel does not respond" in error())
     notebook.close()
 
 

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 SENTENCE = "the author of the books on the old table"
 VIEWS = ("text", "flow", "map", "heads")
+FILE_NAMES = {"map": "heatmap"}  # where they differ
 BRIGHTNESS = (
     "(e) => getComputedStyle(e).backgroundColor.match(/\\d+/g).slice(0, 3)"
     ".reduce((sum, part) => sum + Number(part), 0)"
@@ -104,12 +105,12 @@ def test_heads_view(viewer, explanation):
     choose(viewer, "heads")
     set_slider(viewer, "layer", 3)
     assert explanation.heads is not None
-    for head in (1, 8):
-        expected = explanation.heads.layers[2][head - 1, 0]
+    for head in (0, 7):
+        expected = explanation.heads.layers[2][head, 0]
         viewer.expect_scores(f"head/{head}", expected)
     viewer.page.get_by_test_id("heads-of").check()
     expected = head_rollout(explanation.heads, layer=3, head=1, positions=0).to_numpy()[0, 0]
-    viewer.expect_scores("head/2", expected, rtol=5e-3)
+    viewer.expect_scores("head/1", expected, rtol=5e-3)
     assert count_colors(viewer) > 50
 
 
@@ -222,7 +223,9 @@ def test_views_are_exported_as_svg_and_png(viewer):
         viewer.wait_for_drawing()
         with page.expect_download() as download:
             page.get_by_test_id("export-svg").click()
-        assert download.value.suggested_filename.startswith(f"attnflow-{view}-")
+        assert download.value.suggested_filename.startswith(
+            f"attnflow-{FILE_NAMES.get(view, view)}-"
+        )
         assert "-the-author" in download.value.suggested_filename
         root = ElementTree.parse(download.value.path()).getroot()
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
@@ -285,4 +288,21 @@ def test_without_scripts_the_page_shows_a_picture(browser, file):
     viewer = ViewerPage(browser, network=False, java_script_enabled=False)
     viewer.page.goto(file)
     assert viewer.page.locator("noscript svg, svg").first.is_visible()
+    viewer.close()
+
+
+def test_registered_methods_and_settings_are_shown(browser, toy_method, tmp_path, monkeypatch):
+    explanation = explain(SENTENCE)
+    monkeypatch.setattr("attnflow.viewer.payload.ALL_POSITIONS_PAIRS", 0)
+    viewer = ViewerPage(browser, network=False)
+    viewer.page.goto(explanation.to_html(tmp_path / "page.html").as_uri())
+    choose_method(viewer, toy_method.name)
+    expected = explanation.attribute("toy", layers=6, positions=0).to_numpy()[0, 0]
+    viewer.expect_scores("toy", expected)
+    assert viewer.page.get_by_test_id("ranking").is_visible()
+    settings = viewer.page.get_by_test_id("settings").inner_text()
+    assert all(part in settings for part in ("verb-number", "attention", "0.5", "mean"))
+    viewer.page.get_by_test_id("token").nth(5).click()
+    note = viewer.page.get_by_test_id("note").inner_text
+    viewer.wait_for(lambda: "Only the explained position" in note())
     viewer.close()

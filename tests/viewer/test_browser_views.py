@@ -293,7 +293,7 @@ def test_without_scripts_the_page_shows_a_picture(browser, file):
 
 def test_registered_methods_and_settings_are_shown(browser, toy_method, tmp_path, monkeypatch):
     explanation = explain(SENTENCE)
-    monkeypatch.setattr("attnflow.viewer.payload.ALL_POSITIONS_PAIRS", 0)
+    monkeypatch.setattr("attnflow.viewer.payload.FLOW_PAIRS", 0)
     viewer = ViewerPage(browser, network=False)
     viewer.page.goto(explanation.to_html(tmp_path / "page.html").as_uri())
     choose_method(viewer, toy_method.name)

@@ -36,7 +36,12 @@ export function makeFrame(
     role: "region",
     "aria-label": "Score table",
   });
-  const table = make("details", { class: "table" }, make("summary", {}, "Score table"), tables);
+  const table = make(
+    "details",
+    { class: "table", testid: "table" },
+    make("summary", {}, "Score table"),
+    tables,
+  );
   const panels = make("div", { class: "panels", role: "tabpanel", "aria-label": "View" });
   const label = `attnflow: ${visible(title || "attention")}`;
   const app = make(
@@ -102,7 +107,7 @@ export function makeHelp({ methods }: Header): HTMLDialogElement {
   const close = make("button", { type: "button", class: "tool", testid: "help-close" }, "Close");
   const dialog = make(
     "dialog",
-    { testid: "help", "aria-label": HELP_LABEL },
+    { testid: "help", "aria-label": HELP_LABEL, autofocus: true }, // scrolled to the top
     make("h2", {}, "Methods"),
     list(methods.map((method) => [visible(method.title), describeMethod(method)])),
     make("h2", {}, "Keyboard shortcuts"),

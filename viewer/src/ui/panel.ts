@@ -137,7 +137,9 @@ export class Panel {
   }
 
   private showNote(): void {
-    const parts = this.scene?.note ?? [];
+    const { snapshot, scene } = this;
+    const unavailable = snapshot?.state.view !== "heads" && snapshot?.unavailable;
+    const parts = unavailable ? [{ text: unavailable }] : (scene?.note ?? []);
     this.note.hidden = parts.length === 0;
     const text = parts.map((part) => part.text).join("");
     if (this.note.textContent === text) return;
@@ -155,10 +157,8 @@ export class Panel {
     if (progress) {
       const { name, done, total } = progress;
       text = total > 1 ? `Computing ${name}: ${done} of ${total}` : `Computing ${name}…`;
-    } else if (snapshot?.unavailable && snapshot.state.view !== "heads") {
-      text = snapshot.unavailable;
-    } else if (!this.scores.error && ((snapshot && !snapshot.row) || scene?.waiting)) {
-      text = "Loading…";
+    } else if (!this.scores.error && !snapshot?.unavailable) {
+      if ((snapshot && !snapshot.row) || scene?.waiting) text = "Loading…";
     }
     setText(this.status, text);
   }

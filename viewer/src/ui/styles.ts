@@ -54,7 +54,7 @@ button { cursor: pointer; }
 .field legend { padding: 0; margin-bottom: 5px; }
 .field.wide { flex: 0 1 220px; }
 .value { color: var(--ink); font-variant-numeric: tabular-nums; }
-.segments { display: inline-flex; border: 1px solid var(--faint); border-radius: 8px; padding: 2px;
+.segments { display: inline-flex; flex-wrap: wrap; border: 1px solid var(--faint); border-radius: 8px; padding: 2px;
   background: var(--raised); }
 .segments label { position: relative; }
 .segments input { position: absolute; inset: 0; opacity: 0; margin: 0; cursor: pointer; }
@@ -102,7 +102,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .chip.traced { box-shadow: inset 0 0 0 2px var(--bottleneck); }
 .chip.chosen { box-shadow: 0 0 0 2px var(--ground), 0 0 0 4px var(--accent); }
 .method-rows { margin-top: 30px; display: grid; gap: 6px; }
-.method-row { display: grid; grid-template-columns: 200px minmax(0, 1fr); gap: 4px 12px;
+.method-row { display: grid; grid-template-columns: 224px minmax(0, 1fr); gap: 4px 12px;
   align-items: baseline; padding: 4px 6px; border-radius: 6px; cursor: pointer; margin-left: -6px; }
 .method-row:hover { background: var(--raised); }
 .method-name { font-size: 13px; color: var(--quiet); }
@@ -176,10 +176,11 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
   .method-row { grid-template-columns: minmax(0, 1fr); }
 }
 @container (max-width: 480px) {
-  .tabs { gap: 16px; }
+  .tabs { gap: 13px; font-size: 14px; }
   .segments { display: flex; }
   .segments label { flex: 1 1 auto; text-align: center; }
-  .segments span { padding: 5px 8px; font-size: 13px; }
+  .segments span { padding: 5px 6px; font-size: 13px; }
+  .segments input:checked + span { font-weight: 400; }
   .main-row { gap: 12px 18px; }
   .main-row > fieldset, .option-row > .field { flex: 1 1 100%; }
   .main-row > .field.wide, .main-row > .searching { flex: 1 1 120px; }

@@ -43,7 +43,7 @@ export const KEYS: [string, string][] = [
   ["1 – 5", "Text, flow graph, heatmap, heads, image"],
   ["M", "Next method"],
   ["S", "Show or hide special tokens"],
-  ["W", "Merge subwords or show them"],
+  ["W", "Merge or split subwords"],
   ["/", "Find a token (Enter: next match)"],
   ["T", "Show or hide the score table"],
   ["?", "Show this help"],
@@ -86,11 +86,15 @@ export function viewHint(snapshots: readonly Snapshot[]): string {
 /** The settings of an example in one line: model, edges, residual weight, merging of heads. */
 export function settingsOf({ model, edges, residual_weights, heads }: Example): string {
   const parts = [visible(model || "attention weights")];
-  if (edges) parts.push(`edges: ${visible(edges.title || edges.name)}`);
+  if (edges) parts.push(`edges: ${visible(lowerFirst(edges.title || edges.name))}`);
   if (residual_weights.length) parts.push(residualOf(residual_weights));
   if (heads) parts.push(`heads: ${visible(heads)}`);
-  return parts.join(" · ");
+  return parts.join("\u00a0· "); // no line break before the dot
 }
+
+/** "Value norm" as "value norm", but acronyms and names with inner capitals unchanged. */
+const lowerFirst = (text: string): string =>
+  text.replace(/^\p{Lu}(?=\p{Ll}+(\s|$))/u, (letter) => letter.toLowerCase());
 
 function residualOf(weights: readonly number[]): string {
   const text = (weight: number): string => String(Math.round(1000 * weight) / 1000);

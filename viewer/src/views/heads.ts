@@ -28,10 +28,10 @@ export function headsScene(snapshot: Snapshot, width: number): Scene {
   return scene;
 }
 
-const noteOf = (snapshot: Snapshot): string =>
-  snapshot.state.headsOf === "rollout"
-    ? `Rollout to the input through each head of layer ${snapshot.layer}; the layers below have their heads merged.`
-    : `Attention of each head of layer ${snapshot.layer} to positions one layer below.`;
+const noteOf = ({ state, layer }: Snapshot, heads: string): string =>
+  state.headsOf === "rollout"
+    ? `Rollout to the input through ${heads} of layer ${layer}; heads of lower layers are merged.`
+    : `Attention of ${heads} of layer ${layer} to positions one layer below.`;
 
 const pixels = (size: number): number => size * Math.min(globalThis.devicePixelRatio || 1, 3);
 
@@ -70,7 +70,7 @@ function multiples(snapshot: Snapshot, width: number): Scene {
     width,
     height,
     focus: null,
-    note: [{ text: noteOf(snapshot) }],
+    note: [{ text: noteOf(snapshot, "each head") }],
     max: isShared ? shared : undefined,
     waiting: maps.includes(null),
     paint: (painter) =>
@@ -132,7 +132,7 @@ function enlarged(snapshot: Snapshot, width: number, head: number): Scene {
     width: Math.max(left + size + 8, 260),
     height: top + size + (readable ? axis.labelHeight : 0) + 10,
     focus: null,
-    note: [{ text: `${noteOf(snapshot)} ${how}` }],
+    note: [{ text: `${noteOf(snapshot, `head ${head}`)} ${how}` }],
     max: map?.max,
     waiting: !map,
     paint: (painter) => {

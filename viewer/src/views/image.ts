@@ -6,7 +6,7 @@ import { largest, type Snapshot, type Row, scoresAt } from "../data/snapshot.ts"
 import { digits } from "../data/text.ts";
 import { fit, measure, type Painter } from "../paint/painter.ts";
 import { HEAT, shade } from "../paint/theme.ts";
-import { describeRow, scoreLines, SELECT_HINT, titleOf } from "./captions.ts";
+import { scoreLines, SELECT_HINT, titleOf } from "./captions.ts";
 import { messageScene, type Scene, type Target } from "./scene.ts";
 
 const SAFE = /^data:image\/(png|jpeg|webp|gif|bmp);base64,[A-Za-z0-9+/=]+$/;
@@ -72,7 +72,6 @@ export function imageScene(snapshot: Snapshot, width: number, max: number): Scen
     width: Math.max(...[places.big, ...places.thumbs].map((box) => box.x + box.width)) + MARGIN,
     height,
     focus: null,
-    note: [{ text: `${describeRow(snapshot)}.` }],
     paint: (painter) => paintAll(painter, drawing),
     hit: (x, y) => hit(snapshot, picture, places, x, y),
     paintHover: (painter, target) => {

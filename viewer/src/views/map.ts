@@ -33,7 +33,7 @@ interface HeatMap {
 interface Layout {
   axes: Axis[]; // one for each method
   tops: number[]; // of the cells
-  beside: boolean; // whether heatmaps are side by side or stacked
+  across: number; // heatmaps side by side
   cell: number; // height of a cell
   body: number; // height of all cells of a heatmap
 }
@@ -65,24 +65,40 @@ export function mapLargest(snapshot: Snapshot): number {
   );
 }
 
+/** The number of heatmaps side by side: all, else half of more than three, else one. */
+function countAcross(snapshot: Snapshot, width: number): number {
+  const { columns, example } = snapshot;
+  const { methods } = example;
+  const titled = Math.max(...methods.map(({ name }) => titleWidth(titleOf(example, name), SCALE)));
+  const fits = (across: number): boolean => {
+    const share = shareOf(width, across);
+    return share / columns.length >= 14 && share >= titled;
+  };
+  const half = methods.length > 3 ? Math.ceil(methods.length / 2) : 1;
+  return [methods.length, half].find(fits) ?? 1;
+}
+
+/** The width of each of several heatmaps side by side. */
+const shareOf = (width: number, across: number): number =>
+  (width - 3 - (across - 1) * GAP) / across - LEFT;
+
 function lay(snapshot: Snapshot, width: number): Layout {
   const { labels, columns, rightToLeft, example, state } = snapshot;
   const { methods } = example;
-  const share = (width - 3 - (methods.length - 1) * GAP) / methods.length - LEFT;
-  const titled = Math.max(...methods.map(({ name }) => titleWidth(titleOf(example, name), SCALE)));
-  const beside = share / columns.length >= 14 && share >= titled;
-  const room = beside ? share : width - LEFT - 3;
-  const limits = { min: 13, max: beside ? 44 : 56, fit: state.fit };
+  const across = countAcross(snapshot, width);
+  const share = shareOf(width, across);
+  const limits = { min: 13, max: across > 1 ? 44 : 56, fit: state.fit };
   const cell = Math.max(13, Math.min(26, Math.round(240 / example.n_layers)));
   const body = cell * example.n_layers;
   const axes = methods.map((_, i) => {
-    const left = LEFT + (beside ? i * (share + GAP + LEFT) : 0);
-    const axis = makeAxis(labels, columns, rightToLeft, left, room, limits);
+    const left = LEFT + (i % across) * (share + GAP + LEFT);
+    const axis = makeAxis(labels, columns, rightToLeft, left, share, limits);
     thinLabels(axis, byLabelPriority(snapshot));
     return axis;
   });
-  const tops = methods.map((_, i) => TITLE + (beside ? 0 : i * (body + TITLE + 14)));
-  return { axes, tops, beside, cell, body };
+  const below = across > 1 ? axes[0].labelHeight : 14; // stacked heatmaps share their labels
+  const tops = methods.map((_, i) => TITLE + Math.floor(i / across) * (body + TITLE + below));
+  return { axes, tops, across, cell, body };
 }
 
 function makeMaps(snapshot: Snapshot, layout: Layout, shared: number): HeatMap[] {
@@ -105,7 +121,7 @@ function makeMaps(snapshot: Snapshot, layout: Layout, shared: number): HeatMap[]
       max,
       scale,
       scaleEnd: axis.left + Math.max(axis.width, titleWidth(title, scale)),
-      labelled: layout.beside || i === example.methods.length - 1,
+      labelled: layout.across > 1 || i === example.methods.length - 1,
     };
   });
 }

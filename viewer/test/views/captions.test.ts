@@ -57,14 +57,14 @@ test("the hint names a hidden position", async () => {
 });
 
 test("the settings name model, edges, residual weight and merging of heads", () => {
-  const edges = { name: "attention", title: "attention" };
+  const edges = { name: "attention", title: "Attention" };
   assert.equal(
     settingsOf(makeExample({ edges, heads: "mean" })),
-    "tiny · edges: attention · residual weight 0.5 · heads: mean",
+    "tiny\u00a0· edges: attention\u00a0· residual weight 0.5\u00a0· heads: mean",
   );
   assert.equal(
     settingsOf(makeExample({ residual_weights: [0.25, 1 / 3] })),
-    "tiny · residual weights 0.25 to 0.333",
+    "tiny\u00a0· residual weights 0.25 to 0.333",
   );
 });
 

@@ -1,14 +1,14 @@
-// Around the viewer's entry point for notebooks: arrays that came along with the widget are taken
-// from it, so that a notebook saved with its widgets works without a kernel, a kernel that does not
-// answer is said to be silent, and the picture below is hidden for as long as the widget is there.
-const PATIENCE = 20_000; // milliseconds
+// Wraps the entry point of the viewer for notebooks. Chunks stored in the widget are served
+// without the kernel, so a notebook saved with its widgets works offline; a kernel that does not
+// respond becomes an error; the static preview is hidden while the widget exists.
+const TIMEOUT = 20_000; // milliseconds
 
-function answering(model) {
+function withStoredChunks(model) {
   const listeners = new Set();
-  const waiting = new Map();
-  const tell = (content, buffers) => {
-    clearTimeout(waiting.get(content?.id));
-    waiting.delete(content?.id);
+  const timers = new Map();
+  const deliver = (content, buffers) => {
+    clearTimeout(timers.get(content?.id));
+    timers.delete(content?.id);
     for (const listener of listeners) listener(content, buffers);
   };
   let listening = false;
@@ -19,46 +19,46 @@ function answering(model) {
     on(event, callback) {
       if (event !== "msg:custom") return model.on(event, callback);
       listeners.add(callback);
-      if (!listening) model.on("msg:custom", tell);
+      if (!listening) model.on("msg:custom", deliver);
       listening = true;
     },
     off(event, callback) {
       if (event !== "msg:custom") return model.off(event, callback);
       listeners.delete(callback);
       if (listening && listeners.size === 0) {
-        model.off("msg:custom", tell);
+        model.off("msg:custom", deliver);
         listening = false;
       }
     },
     send(message) {
       const { id, kind, key } = message;
-      const along = kind === "load" ? model.get("chunks")?.[key] : undefined;
-      if (along) {
-        queueMicrotask(() => tell({ kind: "chunk", id, key }, [along]));
+      const stored = kind === "load" ? model.get("chunks")?.[key] : undefined;
+      if (stored) {
+        queueMicrotask(() => deliver({ kind: "chunk", id, key }, [stored]));
         return;
       }
-      const silent = "the kernel does not answer. Run the cell again";
-      waiting.set(id, setTimeout(() => tell({ kind: "error", id, message: silent }, []), PATIENCE));
+      const error = "the kernel does not respond. Run the cell again";
+      timers.set(id, setTimeout(() => deliver({ kind: "error", id, message: error }, []), TIMEOUT));
       model.send(message);
     },
   };
 }
 
-function hiding(name) {
+function hidingStyle(name) {
   const picture = `.${CSS.escape(name)}`;
   const style = document.createElement("style");
-  // The second: what JupyterLab wraps around it, which would leave a gap.
+  // The second selector: the output area of JupyterLab, which would leave a gap.
   style.textContent = [picture, `.jp-OutputArea-child:has(${picture})`]
-    .map((one) => `${one} { display: none !important; }`)
+    .map((selector) => `${selector} { display: none !important; }`)
     .join("\n");
   return style;
 }
 
 export default {
   render({ model, el }) {
-    const stop = DEFAULT.render({ model: answering(model), el });
+    const stop = DEFAULT.render({ model: withStoredChunks(model), el });
     const picture = model.get("picture");
-    if (picture) el.append(hiding(picture));
+    if (picture) el.append(hidingStyle(picture));
     return stop;
   },
 };

@@ -1,4 +1,4 @@
-// The local page: sends texts to the server, shows how far it is, and hands results to the viewer.
+// The local page: sends texts to the server, shows progress, and passes results to the viewer.
 
 import { mount } from "/attnflow-viewer.js";
 
@@ -7,38 +7,39 @@ const [form, text, model, text2, model2] = ["form", "text", "model", "text2", "m
 const [second, compare, status, progress, place] =
   ["second", "compare", "status", "progress", "viewer"].map(find);
 
-// What models do, in the words of people who use them.
+// Labels of model tasks.
 const TASKS = {
-  causal_lm: "predicts the next token",
-  classifier: "classifies",
-  encoder: "encodes",
-  masked_lm: "fills in the mask",
-  seq2seq: "text to text",
+  causal_lm: "next-token prediction",
+  classifier: "classification",
+  encoder: "encoder",
+  masked_lm: "masked-token prediction",
+  seq2seq: "sequence to sequence",
 };
 
-let viewer = null; // what is shown
-let shared = null; // what a link to it says: texts and models; null for an opened file
-let mostUpload = Infinity; // bytes of a file
-let turn = 0; // counts requests, so that only the last one is shown
+let viewer = null;
+let shared = null; // texts and models in the link; null for an opened file
+let maxUpload = Infinity; // bytes of a file
+let latest = 0; // number of the last request; results of earlier ones are dropped
 
 const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
-/** Ask the server; a refusal is thrown as its sentence. */
-async function ask(path, options) {
+/** Send a request; throw the error message of the server if it fails. */
+async function request(path, options) {
   let response;
   try {
     response = await fetch(path, options);
   } catch {
-    throw new Error("The server does not answer. Start it again with: attnflow serve");
+    throw new Error("The server does not respond. Restart it with: attnflow serve");
   }
   if (response.ok) return response;
   const answer = await response.json().catch(() => ({}));
-  throw new Error(answer.error ?? `The server answered with status ${response.status}.`);
+  throw new Error(answer.error ?? `The server responded with status ${response.status}.`);
 }
 
-function say(sentence, wrong = false) {
-  status.textContent = sentence ? sentence[0].toUpperCase() + sentence.slice(1) : "";
-  status.classList.toggle("wrong", wrong);
+/** Show a status message. */
+function say(message, isError = false) {
+  status.textContent = message ? message[0].toUpperCase() + message.slice(1) : "";
+  status.classList.toggle("error", isError);
 }
 
 function showProgress(job) {
@@ -49,52 +50,52 @@ function showProgress(job) {
   } else {
     progress.removeAttribute("value");
   }
-  const share = job.total > 1 ? ` ${Math.floor((100 * job.done) / job.total)} %` : "";
-  say(`${job.stage} …${share}`);
+  const share = job.total > 1 ? `: ${Math.floor((100 * job.done) / job.total)}%` : "…";
+  say(job.stage + share);
 }
 
-/** Wait for a computation, and return the name of its result; null if another was started. */
-async function follow(name, mine) {
-  for (let wait = 60; mine === turn; wait = Math.min(wait * 1.3, 400)) {
-    const job = await (await ask(`/api/jobs/${name}`)).json();
+/** Wait for a job and return the name of its result; null if a newer request was sent. */
+async function waitFor(name, current) {
+  for (let wait = 60; current === latest; wait = Math.min(wait * 1.3, 400)) {
+    const job = await (await request(`/api/jobs/${name}`)).json();
     if (job.state === "failed") throw new Error(job.error);
     if (job.state === "done") return job.result;
-    if (mine === turn) showProgress(job);
+    if (current === latest) showProgress(job);
     await pause(wait);
   }
   return null;
 }
 
-/** The viewer's side of a result on the server. */
+/** The source of a result, for the viewer. */
 async function sourceOf(name) {
   const base = `/api/explanations/${name}`;
   return {
-    header: await (await ask(`${base}/header`)).json(),
-    load: async (key) => (await ask(`${base}/chunks/${key}`)).arrayBuffer(),
-    flow: async (request) =>
+    header: await (await request(`${base}/header`)).json(),
+    load: async (key) => (await request(`${base}/chunks/${key}`)).arrayBuffer(),
+    flow: async (query) =>
       new Float32Array(
-        await (await ask(`${base}/flow?${new URLSearchParams(request)}`)).arrayBuffer(),
+        await (await request(`${base}/flow?${new URLSearchParams(query)}`)).arrayBuffer(),
       ),
   };
 }
 
-/** What of the state fits another text as well. */
+/** The part of the state that also applies to another text. */
 function lastingState() {
   if (!viewer) return undefined;
   const { view, method, special, words, normalize, scale } = viewer.getState();
   return { view, method, special, words, normalize, scale };
 }
 
-/** Start a computation by `send`, wait for it, and show what comes out. */
+/** Start a job with `send`, wait for it and show its result. */
 async function show(send, link, state = lastingState()) {
-  const mine = ++turn;
-  say("Sending …");
+  const current = ++latest;
+  say("Sending the request…");
   try {
     const { job } = await (await send()).json();
-    const name = await follow(job, mine);
+    const name = await waitFor(job, current);
     if (name === null) return;
     const source = await sourceOf(name);
-    if (mine !== turn) return;
+    if (current !== latest) return;
     viewer?.destroy();
     const root = document.createElement("div");
     place.replaceChildren(root);
@@ -103,21 +104,22 @@ async function show(send, link, state = lastingState()) {
     remember(viewer.getState());
     say("");
   } catch (error) {
-    if (mine === turn) say(error.message, true);
+    if (current === latest) say(error.message, true);
   } finally {
-    if (mine === turn) progress.hidden = true;
+    if (current === latest) progress.hidden = true;
   }
 }
 
 let pending = 0;
 
-/** Keep the state in the address, which is then a link to it. */
+/** Store the state in the URL. */
 function remember(state) {
   clearTimeout(pending);
-  pending = setTimeout(() => history.replaceState(null, "", address(state)), 200);
+  pending = setTimeout(() => history.replaceState(null, "", urlOf(state)), 200);
 }
 
-function address(state) {
+/** The URL of the current texts, models and state. */
+function urlOf(state) {
   if (!shared) return location.pathname;
   return `#${new URLSearchParams({ ...shared, state: JSON.stringify(state) })}`;
 }
@@ -128,7 +130,7 @@ function explain(state) {
   const examples = [{ text: link.text, model: Number(link.model) }];
   if (!second.hidden) examples.push({ text: link.text2, model: Number(link.model2) });
   const send = () =>
-    ask("/api/explanations", {
+    request("/api/explanations", {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify({ examples }),
@@ -139,15 +141,15 @@ function explain(state) {
 function toggleComparison(shown) {
   second.hidden = !shown;
   compare.setAttribute("aria-expanded", String(shown));
-  compare.textContent = shown ? "Do not compare" : "Compare";
+  compare.textContent = shown ? "Remove comparison" : "Compare";
 }
 
 function openFile(file) {
-  if (file.size > mostUpload) {
-    return say(`The file is too large: at most ${mostUpload / 1e6} MB.`, true);
+  if (file.size > maxUpload) {
+    return say(`The file is too large (maximum: ${maxUpload / 1e6} MB).`, true);
   }
   const send = () =>
-    ask(`/api/attentions?${new URLSearchParams({ name: file.name })}`, {
+    request(`/api/attentions?${new URLSearchParams({ name: file.name })}`, {
       method: "POST",
       headers: { "content-type": "application/octet-stream" },
       body: file,
@@ -155,7 +157,7 @@ function openFile(file) {
   return show(send, null);
 }
 
-/** Fill the form from a link; returns the state that it asks for. */
+/** Fill the form from the link in the URL; return its state. */
 function readLink() {
   const link = new URLSearchParams(location.hash.slice(1));
   const known = (value) => (value !== null && model.options[Number(value)] ? value : "0");
@@ -172,24 +174,24 @@ function readLink() {
 }
 
 async function copyLink() {
-  if (!shared) return say("A file that you opened has no link; only texts do.", true);
-  history.replaceState(null, "", address(viewer.getState()));
+  if (!shared) return say("Links are available for texts, not for opened files.", true);
+  history.replaceState(null, "", urlOf(viewer.getState()));
   try {
     await navigator.clipboard.writeText(location.href);
-    say("The link is copied. It works where this page is served with the same models.");
+    say("Link copied. It works on any server with the same models.");
   } catch {
-    say("The link is in the address bar.");
+    say("Could not copy the link; it is in the address bar.");
   }
 }
 
 async function start() {
-  const { models, limits } = await (await ask("/api/models")).json();
+  const { models, limits } = await (await request("/api/models")).json();
   for (const select of [model, model2]) {
-    models.forEach((one, i) =>
-      select.add(new Option(`${one.label}: ${TASKS[one.task] ?? one.task}`, String(i))),
+    models.forEach(({ label, task }, i) =>
+      select.add(new Option(`${label} (${TASKS[task] ?? task})`, String(i))),
     );
   }
-  mostUpload = limits.upload;
+  maxUpload = limits.upload;
   text.value = models[0].example;
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -216,11 +218,11 @@ async function start() {
     event.target.value = "";
   });
   model.addEventListener("change", () => {
-    if (models.some((one) => one.example === text.value)) text.value = models[model.value].example;
+    if (models.some(({ example }) => example === text.value)) text.value = models[model.value].example;
   });
   addEventListener("hashchange", () => explain(readLink()));
   const state = readLink();
-  find("fields").disabled = false; // only now is there something to choose, and someone to listen
+  find("fields").disabled = false; // models and listeners are ready
   await explain(state);
 }
 

@@ -1,6 +1,7 @@
-// The host of the viewer in a single HTML file: arrays lie in the page, the state in its address.
+// The host of the viewer in a single HTML file: chunks are script elements of the page, and the
+// state is part of the URL.
 {
-  const stateInAddress = () => {
+  const stateInUrl = () => {
     try {
       return JSON.parse(decodeURIComponent(location.hash.slice(1)));
     } catch {
@@ -9,7 +10,7 @@
   };
   const load = async (key) => {
     const element = document.querySelector(`script[data-key="${CSS.escape(key)}"]`);
-    if (!element) throw new Error(`This file has no array ${key}.`);
+    if (!element) throw new Error(`the file has no chunk ${key}`);
     if (Uint8Array.fromBase64) return Uint8Array.fromBase64(element.textContent).buffer; // faster
     const text = atob(element.textContent);
     const bytes = new Uint8Array(text.length);
@@ -19,7 +20,7 @@
   const header = JSON.parse(document.getElementById("attnflow-header").textContent);
   let pending = 0;
   const viewer = MOUNT(document.getElementById("attnflow"), { header, load }, {
-    state: stateInAddress(),
+    state: stateInUrl(),
     onState(state) {
       clearTimeout(pending);
       pending = setTimeout(
@@ -29,7 +30,7 @@
     },
   });
   addEventListener("hashchange", () => {
-    const state = stateInAddress();
+    const state = stateInUrl();
     if (state) viewer.setState(state);
   });
 }

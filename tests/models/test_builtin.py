@@ -87,6 +87,7 @@ def test_the_files_are_small(loaded):
     assert (folder / "README.md").is_file()
 
 
+@pytest.mark.slow
 def test_held_out_accuracy(loaded, split):
     vocabulary = loaded.tokenizer.get_vocab()
     assert vocabulary == make_vocabulary(split.training)

@@ -125,7 +125,7 @@ def test_duckdb_reads_the_shards(scores):
     assert errors == [("s1", "empty"), ("s4", "too_long")]
 
 
-def test_a_token_a_row_in_duckdb(scores):
+def test_one_row_per_token_in_duckdb(scores):
     query = f"""
         SELECT id, unnest(tokens) AS token, unnest(flow) AS flow, unnest(blank_out) AS blank_out
         FROM '{scores}/shards/*.parquet' WHERE layer = 2 AND position = explained
@@ -260,7 +260,7 @@ def test_examples_that_cannot_be_shown(scores):
     assert "manifest.json" in invoke("show", scores / "shards", "s1").stderr
 
 
-def test_refused_rows_are_listed(scores):
+def test_rejected_rows_are_listed(scores):
     lines = [json.loads(line) for line in invoke("errors", scores).stdout.splitlines()]
     assert [(row["id"], row["line"], row["why"]) for row in lines] == [
         ("s1", 2, "empty"),
@@ -395,7 +395,7 @@ def test_two_signals_stop_at_once_and_keep_finished_shards(tmp_path):
     assert (result.checked, result.damaged) == (1, ())
 
 
-def test_another_model_in_the_same_place_is_refused(texts, tmp_path):
+def test_a_changed_model_is_an_error(texts, tmp_path):
     model = save(tmp_path / "model")
     arguments = ("run", texts, "--model", model, "--out", tmp_path / "out", "--quiet")
     assert invoke(*arguments, "--shards", "0:1", "--shard-size", "4").exit_code == 0

@@ -131,7 +131,7 @@ def test_settings_change_the_scores(bert):
         assert not np.allclose(plain[0].scores["flow"], other[0].scores["flow"], atol=1e-3)
 
 
-def last_layer(graph, *, layers=None, positions=None):
+def layer_number(graph, *, layers=None, positions=None):
     """A toy method: all scores are the number of the layer."""
     layers = resolve_layers(graph.n_layers, layers)
     positions = resolve_positions(graph.tokens, graph.n_tokens, positions)
@@ -142,7 +142,7 @@ def last_layer(graph, *, layers=None, positions=None):
 
 @pytest.fixture
 def toy_method():
-    method = register_method("layer_number", last_layer, summary="the number of the layer.")
+    method = register_method("layer_number", layer_number, summary="the number of the layer.")
     yield method.name
     METHODS.unregister(method.name)
 
@@ -177,7 +177,7 @@ def test_a_corpus_with_a_method_that_is_not_registered_cannot_be_opened(toy_meth
         with refusal(SelectionError, "manifest.json", toy_method, *METHODS.names):
             open_corpus(tmp_path / "out")
     finally:
-        register_method(toy_method, last_layer, summary="the number of the layer.")
+        register_method(toy_method, layer_number, summary="the number of the layer.")
 
 
 def test_only_requested_scores_are_computed(bert):

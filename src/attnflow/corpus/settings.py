@@ -79,12 +79,12 @@ class Option:
         if not self.several and not self.registry:
             check_choice(name, value, self.choices)
             return
-        for one in value if self.several else (value,):
+        for entry in value if self.several else (value,):
             if self.registry:
-                self.entries()[one]  # raises SelectionError
-            elif one not in self.choices:
+                self.entries()[entry]  # raises SelectionError
+            elif entry not in self.choices:
                 raise InputError(
-                    f"{name} has {one!r}",
+                    f"{name} has {entry!r}",
                     expected=join_choices(self.choices),
                     fix="Use one or more of these.",
                 )

@@ -293,6 +293,7 @@ def test_an_explanation_is_saved_and_loaded(classifier, tmp_path):
     assert loaded.graph.settings == explanation.graph.settings
     np.testing.assert_array_equal(loaded.flow().scores, explanation.flow().scores)
     assert loaded.heads is not None
+    assert explanation.heads is not None
     np.testing.assert_array_equal(loaded.heads.layers[0], explanation.heads.layers[0])
     (tmp_path / "text.safetensors").write_bytes(b"")
     with refusal(FileError, "text.safetensors"):

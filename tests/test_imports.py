@@ -216,7 +216,7 @@ def test_packages_do_not_import_each_other_in_cycles():
     def node_of(name):
         return "registry" if name.endswith(".registry") else part_of(name)
 
-    packages = {}
+    packages: dict[str, set[str]] = {}
     lazy, on_load = import_graph(lazy=True), import_graph(lazy=False)
     for name in lazy:
         imported = on_load[name] if node_of(name) == "registry" else lazy[name]

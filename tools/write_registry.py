@@ -21,11 +21,12 @@ def table(entries: Iterable[Method | EdgeWeighting]) -> str:
 
 def fill(text: str) -> str:
     """The page with its tables written again."""
-    for name, entries in {"methods": METHODS, "edges": EDGES}.items():
+    tables = {"methods": table(METHODS), "edges": table(EDGES)}
+    for name, content in tables.items():
         start, end = re.search(f"<!-- {name}: .*?-->\n", text), f"<!-- /{name} -->"
         assert start is not None, f"{PAGE} has no place for {name}"
         before, after = text[: start.end()], text[text.index(end) :]
-        text = f"{before}\n{table(entries)}\n\n{after}"
+        text = f"{before}\n{content}\n\n{after}"
     return text
 
 

@@ -25,7 +25,7 @@ from attnflow.optional import import_optional
 HEADER_KEY = "attnflow"
 VERSION = 1
 
-TEMPORARY = ".tmp"  # ends the names of files that are not finished
+TEMPORARY = ".tmp"  # the suffix of unfinished files
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -180,7 +180,8 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> Written:
     write: called with the open file. An existing file is replaced.
     Returns its size and checksum. Raises DiskError if it cannot be written; nothing is left behind.
     """
-    temporary = path.with_name(f".{path.name}{TEMPORARY}")
+    # Two processes may write the same file, so each has a temporary name of its own.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     try:
         with temporary.open("wb") as file:
             hashed = _Hashed(file)

@@ -9,7 +9,7 @@ from attnflow import InputError
 from attnflow.explanation import ImageGrid
 from attnflow.figures import draw_overlay
 from attnflow.figures.overlay import COLOR, DIMMED, patch_scores
-from tests.figures.reading import check_text, random_explanation
+from tests.figures.artists import check_text, random_explanation
 from tests.refusal import refusal
 
 TOKENS = ["[CLS]", *(f"patch {row},{column}" for row in range(2) for column in range(3))]
@@ -91,7 +91,7 @@ def test_no_text_is_cut_or_overlaps(width, n_layers, scale):
 
 
 def test_refusals():
-    with refusal(InputError, "is of a text", "explain_image"):
+    with refusal(InputError, "explain_image"):
         draw_overlay(random_explanation(["a", "b"]))
-    with refusal(InputError, "opacity is 2", "0 to 1"):
+    with refusal(InputError, "2", "0", "1"):
         draw_overlay(make(), opacity=2)

@@ -1,7 +1,12 @@
-"""Pictures of attributions, with matplotlib: the paper's figures, for any text or image.
+"""Figures with matplotlib: the paper's figures, for any text or image.
 
-Each function returns a matplotlib Figure, and `save` writes it. Nothing here uses pyplot or leaves
-matplotlib's settings changed, so figures can be drawn anywhere: in scripts, servers and threads.
+Enters: an Explanation, or Attributions. Leaves: a matplotlib Figure; `save` writes it to a file.
+Nothing here uses pyplot or changes matplotlib's settings, so figures can be drawn in scripts,
+servers and threads.
+
+Read `maps.py` first (heat maps over tokens and layers), then `flow_graph.py` (the attention graph),
+`candidates.py` (figure 4) and `overlay.py` (image patches). They share `panels.py` (which scores to
+draw, and the layout of panels), `labels.py` (text that fits) and `canvas.py` (themes and files).
 """
 
 from attnflow.figures.candidates import CandidateCase, draw_candidates

@@ -1,7 +1,4 @@
-"""A masked word: what the model would fill in, beside what it attends to; the paper's figure 4.
-
-CandidateCase: a masked word, and what it may refer to.
-"""
+"""A masked word: what the model fills in, next to what it attends to; the paper's figure 4."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +11,8 @@ from attnflow.errors import InputError
 from attnflow.explanation import Explanation
 from attnflow.figures.canvas import PAGE, Sheet, choose_theme, font_family, label_ticks, new_sheet
 from attnflow.figures.labels import label, line_height, scale_text, text_width, widest, wrap
-from attnflow.figures.panels import METHODS, TITLES, Numbers, gather
+from attnflow.figures.panels import PAPER_METHODS, Numbers, gather
+from attnflow.methods.registry import method_title
 from attnflow.selection import Position, resolve_positions
 
 if TYPE_CHECKING:
@@ -23,14 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class CandidateCase:
-    """A masked word, the words that may stand there, and the words that these may refer to.
+    """A masked word, the words that could fill it, and the words of the text they refer to.
 
     explanation: of a text with a mask, at the position of the mask.
-    probabilities: of each word that may stand there; only their ratios are drawn.
-    candidates: words of the text, by index or text, in the order of `probabilities`: the first is
-    the one that the first word would refer to, and is drawn in the same color.
-    title: what is written above; the text if not given.
-    Raises InputError unless there are as many candidates as words.
+    probabilities: the probability of each word that could fill the mask; drawn relative to each
+    other.
+    candidates: words of the text, by index or text, in the order of `probabilities`: the first
+    word refers to the first candidate, and both have the same color.
+    title: the line above; the text by default.
+    Raises InputError unless there is one candidate for each word.
     """
 
     explanation: Explanation
@@ -41,9 +40,9 @@ class CandidateCase:
     def __post_init__(self) -> None:
         if len(self.probabilities) != len(self.candidates) or not self.candidates:
             raise InputError(
-                f"{len(self.probabilities)} words and {len(self.candidates)} candidates were given",
+                f"there are {len(self.probabilities)} words and {len(self.candidates)} candidates",
                 expected="one candidate for each word",
-                fix="Give as many of both.",
+                fix="Pass equal numbers of both.",
             )
 
     @property
@@ -59,12 +58,12 @@ class CandidateCase:
         return resolve_positions(texts, len(texts), self.candidates)
 
     def attention(self, method: str, *, normalize: Normalize = "rows") -> Numbers:
-        """The attention [layers, candidates] of the mask; the subwords of a word are summed."""
+        """The attention [layers, candidates] of the mask; subwords of a word are summed."""
         mask = self.explanation.words.word_of(self.explanation.position)
-        [found] = gather(
+        [attribution] = gather(
             self.explanation, methods=[method], positions=mask, normalize=normalize, words=True
         )
-        scores: Numbers = found[mask][:, list(self.columns)]
+        scores: Numbers = attribution[mask][:, list(self.columns)]
         return scores
 
 
@@ -73,14 +72,14 @@ LINE = line_height(SIZE)
 EDGE = 0.06  # inches
 GAP = 0.14
 LAYER = 0.17  # inches
-LOWEST = 1.0  # inches: a panel with few layers is this high
+LOWEST = 1.0  # inches: the height of a panel with few layers
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """A case with its scores, one [layers, candidates] for each method, and its measures in inches.
+    """A case with its scores, [layers, candidates] for each method, and its sizes in inches.
 
-    heading and titles are broken into lines; the first title is that of the probabilities.
+    heading and titles are split into lines; the first title is that of the probabilities.
     """
 
     case: CandidateCase
@@ -94,17 +93,17 @@ class Block:
 
     @property
     def head(self) -> float:
-        """The height of what is above the panels."""
+        """The height of heading and titles."""
         return (len(self.heading) + max(map(len, self.titles))) * LINE + 0.13
 
     @property
     def height(self) -> float:
-        """The height of the whole, with room below it."""
+        """The height of the block, including the space below it."""
         return self.head + self.panel_height + 2 * LINE + 0.2
 
     @property
     def width(self) -> float:
-        """The width of the whole."""
+        """The width of the block."""
         n = len(self.scores)
         return self.left + n * self.panel_width + (n - 1) * GAP + EDGE
 
@@ -112,32 +111,32 @@ class Block:
 def draw_candidates(
     cases: CandidateCase | Sequence[CandidateCase],
     *,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = PAPER_METHODS,
     normalize: Normalize = "rows",
     width: float = PAGE,
     dark: bool = False,
 ) -> "Figure":
-    """Draw which word a model would fill in, beside its attention to what the word may refer to.
+    """Draw which word a model fills in, next to its attention to the candidates it could refer to.
 
-    For each case: bars of the relative probabilities of the words that may stand at the mask, and
+    For each case: bars with the relative probabilities of the words that could fill the mask, and
     for each method the attention of the mask to the candidates at each layer, the first at the
-    bottom. A word and the candidate it would refer to have one color, so that a method agrees
-    with the model where the longer bar has the color of the higher one.
+    bottom. A word and its candidate have the same color: a method agrees with the model where the
+    longer attention bar has the color of the higher probability.
     normalize: "rows" scales the scores at each layer to sum to 1 over all words of the text.
-    width, dark: as in `draw_maps`. One scale serves all cases and methods.
+    width, dark: as in `draw_maps`. All cases and methods share one scale.
     """
     several = [cases] if isinstance(cases, CandidateCase) else list(cases)
     if not several:
         raise InputError(
-            "no case was given to draw",
+            "there are no cases to draw",
             expected="at least one",
-            fix="Give a CandidateCase.",
+            fix="Pass a CandidateCase.",
         )
     scores = [
         [case.attention(method, normalize=normalize) for method in methods] for case in several
     ]
-    top = max(float(one.max()) for row in scores for one in row) or 1.0
-    for _ in range(2):  # words that are too long for the width make the figure wider
+    top = max(float(values.max()) for row in scores for values in row) or 1.0
+    for _ in range(2):  # long words make the figure wider
         blocks = [
             _measure(case, row, methods, width) for case, row in zip(several, scores, strict=True)
         ]
@@ -164,8 +163,8 @@ def _measure(
         scores=scores,
         heading=wrap(case.title or case.explanation.text, SIZE, width - 2 * EDGE, "bold"),
         titles=[
-            wrap("Filled in", SIZE, bars),
-            *(wrap(TITLES[method], SIZE, across) for method in methods),
+            wrap("Prediction", SIZE, bars),
+            *(wrap(method_title(method), SIZE, across) for method in methods),
         ],
         bars=bars,
         left=left,
@@ -194,7 +193,7 @@ def _draw_block(sheet: Sheet, top: float, block: Block, end: float, normalize: N
         va="center",
         color=sheet.theme.faint,
     )
-    _draw_key(sheet, below + block.panel_height + LINE + 0.05, block, normalize)
+    _draw_legend(sheet, below + block.panel_height + LINE + 0.05, block, normalize)
 
 
 def _draw_probabilities(sheet: Sheet, top: float, block: Block) -> None:
@@ -228,7 +227,7 @@ def _draw_probabilities(sheet: Sheet, top: float, block: Block) -> None:
 def _draw_layers(
     sheet: Sheet, place: tuple[float, float], values: Numbers, block: Block, end: float
 ) -> None:
-    """Bars for values [layers, candidates], those of one layer next to each other."""
+    """Bars for values [layers, candidates], grouped by layer."""
     axes = sheet.axes(*place, block.panel_width, block.panel_height)
     n_layers, n = values.shape
     thickness = 0.76 / n
@@ -256,8 +255,8 @@ def _draw_layers(
         label_ticks(axes, "y", [float(n) for n in numbers], [str(n) for n in numbers], SIZE)
 
 
-def _draw_key(sheet: Sheet, top: float, block: Block, normalize: Normalize) -> None:
-    """Which color is which candidate."""
+def _draw_legend(sheet: Sheet, top: float, block: Block, normalize: Normalize) -> None:
+    """The legend: the color of each candidate."""
     middle = top + LINE / 2
     texts = [label(block.case.explanation.words.texts[i]) for i in block.case.columns]
     what = "share of the mask's attention to" if normalize == "rows" else "attention of the mask to"

@@ -1,7 +1,4 @@
-"""Figures measured in inches, and files made of them.
-
-Colors and fonts of all figures, light and dark.
-"""
+"""The canvas of all figures: themes, fonts, layout in inches, and export to files."""
 
 import io
 import re
@@ -10,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnflow.errors import FileError, InputError, MissingDependencyError
+from attnflow.errors import FileError, InputError, check_choice
+from attnflow.optional import import_optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,8 +21,7 @@ if TYPE_CHECKING:
 COLUMN = 3.3  # inches: one column of a two-column page
 PAGE = 6.9  # inches: both columns
 
-# The first of these is in matplotlib itself; the others, where they are installed, have the
-# letters that it lacks.
+# The first font is part of matplotlib. The others, if installed, provide the glyphs that it lacks.
 FONTS = (
     "DejaVu Sans",
     "Noto Sans",
@@ -60,9 +56,9 @@ FONTS = (
 class Theme:
     """The colors of a figure.
 
-    ramp: from nothing to most; its lightness only falls, or on a dark ground only rises, so that it
-    reads the same without color vision and in grey.
-    categories: told apart by everyone (Okabe and Ito), as many as a figure has need of.
+    ramp: from the lowest to the highest score; its lightness is monotone, so it works in grayscale
+    and without color vision.
+    categories: a palette that is safe for color blindness (Okabe and Ito).
     """
 
     ground: str
@@ -95,32 +91,26 @@ DARK = Theme(
 
 
 def choose_theme(dark: bool) -> Theme:
-    """The colors for a light or a dark page."""
+    """The theme for a light or a dark page."""
     return DARK if dark else LIGHT
 
 
 def import_matplotlib(module: str = "matplotlib") -> Any:
-    """Import matplotlib, or a module of it, or say how to install it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise MissingDependencyError(
-            "matplotlib is not installed and drawing figures needs it. "
-            "Install it: pip install 'attnflow[figures]'"
-        ) from error
+    """Import matplotlib, or one of its modules."""
+    return import_optional(module, "drawing figures")
 
 
 def color_map(theme: Theme) -> Any:
-    """The ramp of a theme as a matplotlib color map."""
+    """The ramp of a theme as a matplotlib colormap."""
     colors = import_matplotlib("matplotlib.colors")
     return colors.LinearSegmentedColormap.from_list("attnflow", theme.ramp)
 
 
 @cache
 def font_family() -> list[str]:
-    """The fonts of FONTS that are installed; matplotlib looks for each letter in all of them.
+    """The installed fonts of FONTS; matplotlib looks for each glyph in all of them.
 
-    The last stands for any font without serifs, for SVG files that are looked at elsewhere.
+    The last entry is generic, for SVG files that are opened on other machines.
     """
     manager = import_matplotlib("matplotlib.font_manager").fontManager
     installed = set(manager.get_font_names())
@@ -129,15 +119,15 @@ def font_family() -> list[str]:
 
 FORMATS = ("svg", "pdf", "png")
 
-# Text stays text; the same figure gives the same file.
+# Text stays text, and equal figures give equal files.
 SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "attnflow",
     "pdf.fonttype": 42,
     "pdf.use14corefonts": False,
-    # Where the first is not installed, the others take about as much room.
+    # If the first is not installed, the others have similar widths.
     "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
-    "text.hinting": "none",  # letters where they are measured, not moved to whole pixels
+    "text.hinting": "none",  # draw glyphs where they are measured, without rounding to pixels
 }
 METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": "attnflow"},
@@ -148,7 +138,7 @@ METADATA: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """A figure on which things are placed in inches from its upper left corner."""
+    """A figure whose parts are placed in inches from its upper left corner."""
 
     figure: "Figure"
     theme: Theme
@@ -156,7 +146,7 @@ class Sheet:
     height: float
 
     def axes(self, left: float, top: float, width: float, height: float) -> "Axes":
-        """Empty axes, with a thin frame and without ticks."""
+        """Add empty axes with a thin frame and no ticks."""
         bottom = self.height - top - height
         box = (left / self.width, bottom / self.height, width / self.width, height / self.height)
         axes = self.figure.add_axes(box, facecolor="none")
@@ -169,7 +159,7 @@ class Sheet:
         return axes
 
     def write(self, left: float, top: float, text: str, size: float, **options: Any) -> None:
-        """Text whose upper left corner, unless options say otherwise, is at a place in inches."""
+        """Write text at a position in inches; by default that of its upper left corner."""
         settings = {"color": self.theme.ink, "ha": "left", "va": "top"} | options
         self.figure.text(
             left / self.width,
@@ -183,7 +173,7 @@ class Sheet:
 
 
 def new_sheet(width: float, height: float, theme: Theme) -> Sheet:
-    """An empty figure of a size in inches. It belongs to no window and to no pyplot."""
+    """Create an empty figure of a size in inches, independent of pyplot and of any window."""
     figure = import_matplotlib("matplotlib.figure").Figure(
         figsize=(width, height), dpi=100, facecolor=theme.ground, layout=None
     )
@@ -193,27 +183,27 @@ def new_sheet(width: float, height: float, theme: Theme) -> Sheet:
 def label_ticks(
     axes: "Axes", axis: str, places: list[float], texts: list[str], size: float, **options: Any
 ) -> None:
-    """Write labels at places of the "x" or "y" axis; text is taken as it is, never as a formula."""
+    """Set the tick labels of the "x" or "y" axis; text is literal, never a formula."""
     chosen = axes.xaxis if axis == "x" else axes.yaxis
     chosen.set_ticks(places)
     chosen.set_ticklabels(texts, fontsize=size, family=font_family(), parse_math=False, **options)
 
 
 def save(figure: "Figure", path: str | PathLike[str], *, dpi: int = 300) -> None:
-    """Write a figure to a .svg, .pdf or .png file; the ending says which.
+    """Write a figure to a .svg, .pdf or .png file; the suffix selects the format.
 
-    Text stays text in SVG and PDF, and the same figure gives the same file.
-    dpi: pixels per inch, for PNG and for dense maps inside the others.
-    Raises InputError for another ending, FileError if the file cannot be written. Warns of letters
-    that no installed font has.
+    Text stays text in SVG and PDF, and equal figures give equal files.
+    dpi: pixels per inch, for PNG and for dense maps inside SVG and PDF.
+    Raises InputError for another suffix, FileError if the file cannot be written. Warns about
+    characters that no installed font has.
     """
     name = Path(path)
     kind = name.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise InputError(
-            f"the figure is to be written to {name}",
+            f"the file name is {name}",
             expected="a name that ends in .svg, .pdf or .png",
-            fix="Rename it.",
+            fix="Add one of these suffixes.",
         )
     content = render(figure, kind, dpi=dpi)
     try:
@@ -221,21 +211,16 @@ def save(figure: "Figure", path: str | PathLike[str], *, dpi: int = 300) -> None
     except OSError as error:
         raise FileError(
             f"{name} cannot be written ({error.strerror})",
-            expected="a file in a folder that exists",
-            fix="Make the folder, or name another.",
+            expected="a file in an existing folder",
+            fix="Create the folder, or choose another.",
         ) from error
 
 
 def render(figure: "Figure", kind: str = "png", *, dpi: int = 300) -> bytes:
-    """The content of the file that `save` writes; kind: "svg", "pdf" or "png"."""
-    if kind not in FORMATS:
-        raise InputError(
-            f"the format is {kind!r}",
-            expected="'svg', 'pdf' or 'png'",
-            fix="Choose one.",
-        )
+    """Return the bytes of the file that `save` writes; kind: "svg", "pdf" or "png"."""
+    check_choice("kind", kind, FORMATS)
     buffer = io.BytesIO()
-    with import_matplotlib().rc_context(SETTINGS), _one_warning_for_missing_letters():
+    with import_matplotlib().rc_context(SETTINGS), _one_warning_for_missing_glyphs():
         figure.savefig(
             buffer, format=kind, dpi=dpi, metadata=METADATA[kind], facecolor=figure.get_facecolor()
         )
@@ -243,8 +228,8 @@ def render(figure: "Figure", kind: str = "png", *, dpi: int = 300) -> bytes:
 
 
 @contextmanager
-def _one_warning_for_missing_letters() -> Iterator[None]:
-    """Turn matplotlib's warnings, one for each letter that no font has, into a single one."""
+def _one_warning_for_missing_glyphs() -> Iterator[None]:
+    """Merge matplotlib's warnings about missing glyphs, one for each, into a single warning."""
     missing: dict[str, None] = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -259,8 +244,8 @@ def _one_warning_for_missing_letters() -> Iterator[None]:
             )
     if missing:
         warnings.warn(
-            f"no font that is installed has {' '.join(missing)}; drawn as boxes. Install one that "
-            "has, such as Noto Sans CJK or Noto Emoji, or save as SVG, where text stays text.",
+            f"no installed font has {' '.join(missing)}; drawn as boxes. Install a font with these "
+            "characters, such as Noto Sans CJK or Noto Emoji, or save as SVG to keep text as text.",
             UserWarning,
             stacklevel=4,
         )

@@ -1,4 +1,4 @@
-"""The attention graph across layers, one panel for each method: the paper's figure 1."""
+"""The attention graph over layers, one panel for each method: the paper's figure 1."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from attnflow.figures.canvas import (
 )
 from attnflow.figures.labels import SMALLEST, label, line_height, scale_text, text_width, widest
 from attnflow.figures.panels import (
-    METHODS,
+    PAPER_METHODS,
     Numbers,
     Scale,
     Source,
@@ -39,15 +39,15 @@ EDGE = 0.06  # inches
 GAP = 0.2
 ROW = 0.2  # inches between tokens
 TALLEST = 4.5
-NARROWEST = 1.3  # inches: panels narrower than this go below each other
-LAYER = 0.14  # inches that a layer needs at least
-THICKEST = 0.35  # of the distance between tokens
-MANY = 12  # tokens; with more, lines of other positions fade beside highlighted ones
+NARROWEST = 1.3  # inches: narrower panels are placed below each other
+LAYER = 0.14  # inches: the smallest width of a layer
+THICKEST = 0.35  # the thickest line, as a share of the distance between tokens
+MANY = 12  # tokens: with more, the lines of other positions fade next to highlighted ones
 
 
 @dataclass(frozen=True)
 class Measures:
-    """Sizes in inches, and how many panels go beside each other."""
+    """Sizes in inches, and the number of panels side by side."""
 
     across: int
     left: float
@@ -62,7 +62,7 @@ class Measures:
 def draw_graph(  # noqa: PLR0913 - one argument for each option
     source: Source,
     *,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = PAPER_METHODS,
     layers: Layers = None,
     normalize: Normalize = "rows",
     words: bool = False,
@@ -73,38 +73,37 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     width: float = PAGE,
     dark: bool = False,
 ) -> "Figure":
-    """Draw positions attending to tokens, layer by layer, as lines whose width is their weight.
+    """Draw the attention of positions to tokens, layer by layer, as lines of different widths.
 
-    Tokens go downward, and layers from the input on the left to the right. The lines that end at a
-    position of layer l say what that position attends to. For raw attention these are the
-    positions of the layer below. For rollout and flow they are the tokens of the input, so that
-    the column on the left of the lines stands for the input at every layer: this is how the
-    authors of the paper drew them, and it shows how the residual connection, the level lines,
-    fades with depth. At the first layer all three start from the input, and rollout and flow are
-    the same.
+    Tokens are rows; layers go from the input on the left to the right. The lines that end at a
+    position of a layer show what it attends to. For raw attention these are positions of the layer
+    below. For rollout and flow they are input tokens, so the column to the left of the lines is
+    the input at every layer. The paper's figure is drawn the same way; it shows how the residual
+    connection, the horizontal lines, fades with depth. At the first layer all methods start from
+    the input, and rollout equals flow.
 
     source: an Explanation, or Attributions of all positions and tokens.
     methods, layers, words, special, normalize, scale, width, dark: as in `draw_maps`.
-    highlight: a position, by its index or text, whose lines are drawn in another color; beside
-    them, those of many other positions fade.
-    threshold: lines of less weight than this share of the largest are left out.
+    highlight: a position, by its index or text, whose lines have another color; with many tokens,
+    the other lines fade.
+    threshold: leave out lines below this share of the largest weight.
     Raises InputError if positions or tokens are missing.
     """
     check_scale(scale)
-    everything = None
+    positions = None
     if isinstance(source, Explanation):
-        everything = range(len(source.words.texts if words else source.tokens))
-    found = gather(
+        positions = range(len(source.words.texts if words else source.tokens))
+    attributions = gather(
         source,
         methods=methods,
         layers=layers,
-        positions=everything,
+        positions=positions,
         normalize=normalize,
         words=words,
         special=special,
     )
-    panels = [_square(one) for one in found]
-    first = found[0]
+    panels = [_square(attribution) for attribution in attributions]
+    first = attributions[0]
     texts = [label(first.tokens[i]) for i in first.columns]
     chosen = None
     if highlight is not None:
@@ -114,23 +113,25 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     measures = _measure(texts, len(panels), len(first.layers), width)
     sheet = new_sheet(measures.width, measures.height, choose_theme(dark))
     for i, weights in enumerate(panels):
-        axes, shown = _place(sheet, measures, i, title_of(found[i]), scale_text(tops[i]), scale)
+        axes, shown = _place(
+            sheet, measures, i, title_of(attributions[i]), scale_text(tops[i]), scale
+        )
         _draw_lines(axes, sheet, measures, weights / tops[i], threshold, chosen)
-        _label(axes, sheet, measures, texts if shown else [], found[i].layers, chosen)
+        _label(axes, sheet, measures, texts if shown else [], attributions[i].layers, chosen)
     what = "share of attention" if normalize == "rows" else "attention"
-    _draw_key(sheet, measures, tops[0] if scale == "shared" else None, what)
+    _draw_legend(sheet, measures, tops[0] if scale == "shared" else None, what)
     return sheet.figure
 
 
 def _square(attribution: Attribution) -> Numbers:
-    """The weights [layers, tokens, tokens]; positions of hidden tokens are left out too."""
+    """The weights [layers, tokens, tokens]; hidden tokens are also removed from the positions."""
     missing = set(attribution.columns) - set(attribution.positions)
     if missing:
         raise InputError(
-            f"{len(missing)} of {len(attribution.columns)} tokens have no position in the "
-            f"{attribution.method} that was given",
-            expected="all positions, since each is a node",
-            fix="Compute it with positions=range(n).",
+            f"the attribution ({attribution.method}) lacks {len(missing)} of "
+            f"{len(attribution.columns)} positions",
+            expected="all positions, because each is a node of the graph",
+            fix="Compute it with positions=range(n), where n is the number of tokens.",
         )
     rows = [attribution.positions.index(i) for i in attribution.columns]
     scores: Numbers = attribution.scores[:, rows, :]
@@ -165,14 +166,14 @@ def _measure(texts: Sequence[str], n_panels: int, n_layers: int, width: float) -
 def _place(
     sheet: Sheet, measures: Measures, i: int, title: str, top: str, scale: Scale
 ) -> tuple[Any, bool]:
-    """The axes of a panel with its title, and whether its tokens are to be written."""
+    """Add the axes and the title of a panel; also return whether to write its tokens."""
     column, row = i % measures.across, i // measures.across
     left = measures.left + column * (measures.panel_width + GAP)
     above = EDGE + row * (measures.panel_height + 2 * line_height(SIZE) + 0.14)
     sheet.write(left, above, title, SIZE)
     if scale == "own":
         right = left + measures.panel_width
-        sheet.write(right, above, f"most {top}", SIZE - 1, ha="right", color=sheet.theme.faint)
+        sheet.write(right, above, f"max {top}", SIZE - 1, ha="right", color=sheet.theme.faint)
     below = above + line_height(SIZE) + 0.03
     axes = sheet.axes(left, below, measures.panel_width, measures.panel_height)
     for spine in axes.spines.values():
@@ -189,7 +190,7 @@ def _draw_lines(
     threshold: float,
     chosen: int | None,
 ) -> None:
-    """Lines for weights [layers, positions, tokens] from 0 to 1, the strongest on top."""
+    """Draw weights [layers, positions, tokens], from 0 to 1, as lines; the strongest on top."""
     collections = import_matplotlib("matplotlib.collections")
     colors = import_matplotlib("matplotlib.colors")
     n_layers, n, _ = weights.shape
@@ -203,7 +204,7 @@ def _draw_lines(
     shades = np.asarray([colors.to_rgba(sheet.theme.edge)] * len(strength)).reshape(-1, 4)
     shades[:, 3] = 0.07 + 0.93 * strength**0.75
     if chosen is not None:
-        # Of many tokens, the lines of all positions would bury those of the one that is looked at.
+        # With many tokens, the lines of all positions would hide the highlighted ones.
         lit, faded = query == chosen, min(1.0, MANY / n)
         shades[lit, :3] = colors.to_rgb(sheet.theme.highlight)
         shades[~lit, 3] *= faded
@@ -230,7 +231,7 @@ def _label(
     layers: Sequence[int],
     chosen: int | None,
 ) -> None:
-    """Tokens on the left, numbers of layers below."""
+    """Write tokens on the left, and layer numbers below."""
     if texts:
         label_ticks(axes, "y", list(range(len(texts))), list(texts), measures.label_size)
         if chosen is not None:
@@ -254,8 +255,8 @@ def _label(
         )
 
 
-def _draw_key(sheet: Sheet, measures: Measures, top: float | None, what: str) -> None:
-    """The line at the bottom: what widths stand for; top: the largest weight, if it is shared."""
+def _draw_legend(sheet: Sheet, measures: Measures, top: float | None, what: str) -> None:
+    """Draw the legend of line widths. top: the largest weight, if the scale is shared."""
     size = SIZE - 0.5
     middle = sheet.height - EDGE - line_height(size) / 2
     style = {"va": "center", "color": sheet.theme.faint}
@@ -278,4 +279,6 @@ def _draw_key(sheet: Sheet, measures: Measures, top: float | None, what: str) ->
         axes.set_ylim(-1, 1)
         axes.set_gid("key")
         right -= 0.2 + 0.1
-    sheet.write(right, middle, what if top is not None else "of most", size, ha="right", **style)
+    sheet.write(
+        right, middle, what if top is not None else "of the maximum", size, ha="right", **style
+    )

@@ -1,9 +1,7 @@
-"""Tokens as labels: what is written, and how large it is.
+"""Labels and legends: the text of tokens, its size, and how it fits.
 
-Labels are never shortened. Where they do not fit they are turned, then made smaller, and at last
-the figure is made wider.
-
-The line below a figure that says what its shades stand for.
+Labels are never shortened. If they do not fit they are rotated, then made smaller, and finally the
+figure is made wider.
 """
 
 import unicodedata
@@ -19,16 +17,16 @@ from attnflow.figures.canvas import Sheet, color_map, font_family, import_matplo
 from attnflow.words import STARTS
 
 POINT = 1 / 72  # inches
-LINE = 1.2  # height of a line of text, in sizes of its font
-SMALLEST = 4.0  # points: no label is made smaller than this
-STICKING = 0.5  # inches that a slanted label may stick out on the left
+LINE = 1.2  # the height of a line of text, relative to its font size
+SMALLEST = 4.0  # points: the smallest size of a label
+OVERHANG = 0.5  # inches that a slanted label may extend to the left
 
 
 def label(token: str) -> str:
-    r"""A token as it is written in figures.
+    r"""The label of a token in figures.
 
-    Marks of a word's start are left out, as most tokens have them; those of its continuation stay.
-    What cannot be seen, or would change how the text around it is read, is written in hexadecimal.
+    Marks for the start of a word are removed, because most tokens have them; marks for its
+    continuation stay. Invisible and direction-changing characters are escaped.
 
     >>> label("\u0120key"), label("##s"), label("\u0120"), label("a\x00b\u202e")
     ('key', '##s', '\u2423', 'a\\x00b\\u202e')
@@ -51,19 +49,19 @@ def _visible(letter: str) -> str:
 
 @cache
 def _rulers() -> list[tuple[int, Any]]:
-    """Renderers to measure with. Each rounds letters to its pixels, so that sizes differ."""
+    """Renderers to measure text with. Each rounds glyphs to its pixels, so sizes differ."""
     agg = import_matplotlib("matplotlib.backends.backend_agg")
     return [(dpi, agg.RendererAgg(8, 8, dpi)) for dpi in (100, 200, 300)]
 
 
 @cache
 def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """The width in inches of a line of text at a size in points, wherever it is drawn."""
+    """The width in inches of a line of text at a size in points, for every output format."""
     import warnings
 
     manager = import_matplotlib("matplotlib.font_manager")
     font = manager.FontProperties(family=font_family(), size=size, weight=weight)
-    with warnings.catch_warnings():  # of letters that no font has, which are drawn as boxes
+    with warnings.catch_warnings():  # about missing glyphs, which are drawn as boxes
         warnings.simplefilter("ignore", UserWarning)
         widths = [
             ruler.get_text_width_height_descent(text, font, ismath=False)[0] / dpi
@@ -83,7 +81,7 @@ def line_height(size: float) -> float:
 
 
 def wrap(text: str, size: float, width: float, weight: str = "normal") -> list[str]:
-    """Break a text into lines of at most this width; a word that is wider is a line of its own."""
+    """Split a text into lines of at most this width; a wider word gets a line of its own."""
     lines: list[str] = []
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}" if lines else word
@@ -98,8 +96,8 @@ def wrap(text: str, size: float, width: float, weight: str = "normal") -> list[s
 class Slanted:
     """Labels below the columns of a map: their size in points, angle in degrees, and extent.
 
-    height: inches below the map. left: inches that the first ones stick out on the left of it.
-    cell: the width of a column that they need, in inches.
+    height: inches below the map. left: inches by which the first labels extend to the left of it.
+    cell: the width of a column that the labels need, in inches.
     """
 
     size: float
@@ -110,10 +108,10 @@ class Slanted:
 
 
 def fit_below(texts: Sequence[str], cell: float, size: float) -> Slanted:
-    """Find how to write labels under columns `cell` inches wide: level, slanted or upright.
+    """Fit labels under columns `cell` inches wide: horizontal, slanted or vertical.
 
-    The size is the largest up to the one asked for at which lines do not touch. If even the
-    smallest is too large for such columns, `cell` of the result says how wide they have to be.
+    The size is the largest, up to `size`, at which lines do not touch. If even the smallest is too
+    large, `cell` of the result is the width that columns need.
     """
     longest = widest(texts, size)
     if longest + 0.6 * size * POINT <= cell:
@@ -124,7 +122,7 @@ def fit_below(texts: Sequence[str], cell: float, size: float) -> Slanted:
             text_width(text, size) * cos(slope) - (i + 0.5) * cell for i, text in enumerate(texts)
         )
         height = longest * sin(slope) + line_height(size) * cos(slope)
-        if left <= STICKING:
+        if left <= OVERHANG:
             return Slanted(size, 45, height, max(left, 0.0), cell)
     smaller = max(min(size, cell / (LINE * POINT)), SMALLEST)
     cell = max(cell, line_height(smaller))
@@ -136,7 +134,7 @@ SIZE = 6.5
 
 
 def scale_text(top: float) -> str:
-    """The number at the end of a scale.
+    """The number at the end of a scale, as text.
 
     >>> scale_text(0.4567), scale_text(0.00123)
     ('0.46', '0.0012')
@@ -145,7 +143,7 @@ def scale_text(top: float) -> str:
 
 
 def legend_height() -> float:
-    """The inches that the legend takes."""
+    """The height of the legend in inches."""
     return line_height(SIZE) + 0.02
 
 
@@ -159,9 +157,9 @@ def draw_legend(
     start: str = "0",
     ramp: Any = None,
 ) -> None:
-    """What the shades mean, from a start to an end, set to the right.
+    """Draw the legend of the color scale, from start to end, aligned to the right.
 
-    top, right: in inches. ramp: a color map; that of the theme if not given.
+    top, right: in inches. ramp: a colormap; that of the theme by default.
     """
     width, height = BAR
     middle = top + line_height(SIZE) / 2

@@ -1,6 +1,7 @@
-"""Maps laid out in rows: which go beside each other, how large, and what is written around them.
+"""Which scores to draw, and panels of heat maps laid out in rows.
 
-From what the caller has, an Explanation or Attributions, to the scores that are drawn.
+`gather` turns an Explanation or Attributions into the scores to draw. `arrange`, `fit` and
+`draw_row` place panels side by side where there is room, and below each other otherwise.
 """
 
 from collections.abc import Sequence
@@ -11,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.arrays import shape_text
-from attnflow.attribution import Attribution, Normalize, Special, check_normalize, scale_rows
-from attnflow.errors import InputError, ShapeError
+from attnflow.attribution import Attribution, Normalize, Special, check_normalize, normalize_rows
+from attnflow.errors import InputError, ShapeError, check_choice, check_type
 from attnflow.explanation import Explanation
 from attnflow.figures.canvas import Sheet, color_map, label_ticks
 from attnflow.figures.labels import (
@@ -25,91 +26,98 @@ from attnflow.figures.labels import (
     widest,
     wrap,
 )
+from attnflow.methods.registry import method_title
 from attnflow.selection import Layers, Position
 
 Source: TypeAlias = Explanation | Attribution | Sequence[Attribution]
+
+
 Scale: TypeAlias = Literal["shared", "own"]
+
+
 MapScale: TypeAlias = Literal["shared", "own", "layer"]
+
+
 Numbers: TypeAlias = NDArray[np.float64]
 
-METHODS = ("raw", "rollout", "flow")
-TITLES = {
-    "raw": "Raw attention",
-    "rollout": "Attention rollout",
-    "flow": "Attention flow",
-    "head_rollout": "Attention rollout, one head",
-    "head_flow": "Attention flow, one head",
-}
+
+PAPER_METHODS = ("raw", "rollout", "flow")  # the default of all figures, as in the paper
+
+
+SIZE = 7.0  # points
+
+
+GAP = 0.12  # inches between panels
+
+
+EDGE = 0.06  # inches to the edge of the figure
+
+
+CELL_HEIGHT = 0.15
+
+
+TALLEST = 3.6
+
+
+NARROWEST = 0.85  # inches: narrower panels are placed below each other
+
+
+DENSE = 4000  # cells: larger maps are drawn as pixels
 
 
 def gather(
     source: Source,
     *,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = PAPER_METHODS,
     layers: Layers = None,
     positions: Any = None,
     normalize: Normalize = "rows",
     words: bool = False,
     special: Special = "show",
 ) -> list[Attribution]:
-    """The Attributions to draw, one for each method, with NumPy scores [layers, positions, tokens].
+    """Return the Attributions to draw, one for each method, with scores in NumPy.
 
-    source: an Explanation, of which the methods are computed, or Attributions, which are taken as
-    they are but for scaling: their layers, words and special tokens were chosen when they were
-    computed.
-    Raises InputError for something else, or options that are too late for Attributions.
+    source: an Explanation, whose methods are computed, or Attributions, which are only normalized:
+    their layers, words and special tokens were chosen when they were computed.
+    Returns scores [layers, positions, tokens].
+    Raises InputError for another type, or for options that Attributions no longer allow.
     """
     check_normalize(normalize)
     if isinstance(source, Explanation):
         options: dict[str, Any] = {"layers": layers, "normalize": normalize, "words": words}
         options |= {"positions": positions, "special": special}
-        return [_on_host(getattr(source, _known(method))(**options)) for method in methods]
-    given = [source] if isinstance(source, Attribution) else list(source)
-    for one in given:
-        if not isinstance(one, Attribution):
-            raise InputError(
-                f"a {type(one).__name__} was given to draw",
-                expected="an Explanation, or Attributions",
-                fix="Give what explain, rollout or flow returned.",
-            )
-    if not given:
+        return [_on_host(source.attribute(method, **options)) for method in methods]
+    attributions = [source] if isinstance(source, Attribution) else list(source)
+    for attribution in attributions:
+        check_type(attribution, Attribution, "Pass what explain, rollout or flow returned.")
+    if not attributions:
         raise InputError(
-            "nothing was given to draw",
-            expected="Attributions",
-            fix="Give at least one.",
+            "there are no attributions to draw",
+            expected="at least one",
+            fix="Pass what explain, rollout or flow returned.",
         )
     if words or special != "show" or layers is not None or normalize == "receptive_field":
         raise InputError(
-            "layers, words, special or receptive fields were asked for of Attributions",
-            expected="them to be chosen already",
-            fix="Give an Explanation, or compute Attributions accordingly.",
+            "layers, words, special or normalize='receptive_field' is set for Attributions",
+            expected="these options for an Explanation only",
+            fix="Pass an Explanation, or compute the Attributions with these options.",
         )
-    return [_on_host(scale_rows(one) if normalize == "rows" else one) for one in given]
-
-
-def _known(method: str) -> str:
-    if method not in METHODS:
-        raise InputError(
-            f"the method is {method!r}",
-            expected="'raw', 'rollout' or 'flow'",
-            fix="Choose of these.",
-        )
-    return method
+    return [_on_host(normalize_rows(a) if normalize == "rows" else a) for a in attributions]
 
 
 def _on_host(attribution: Attribution) -> Attribution:
     scores = attribution.to_numpy().astype(np.float64)
     if scores.ndim != 3:
         raise ShapeError(
-            f"the scores have shape {shape_text(scores)}, a batch",
+            f"scores has shape {shape_text(scores)}, a batch",
             expected="one example",
-            fix="Take one with attribution.example(i).",
+            fix="Select one with attribution.example(i).",
         )
     return replace(attribution, scores=scores)
 
 
 def position_of(source: Source, position: Position | None, *, words: bool = False) -> Position:
-    """The position that is drawn: the explained one, or the only one there is, if none is given."""
+    """The position to draw: by default the explained one, or the only one of an Attribution."""
     if position is not None:
         return position
     if isinstance(source, Explanation):
@@ -118,47 +126,33 @@ def position_of(source: Source, position: Position | None, *, words: bool = Fals
     if len(first.positions) != 1:
         raise InputError(
             f"the Attribution has {len(first.positions)} positions",
-            expected="to know which to draw",
-            fix="Name one with position=...",
+            expected="one position, or position=...",
+            fix="Select one with position=...",
         )
     return first.positions[0]
 
 
 def title_of(attribution: Attribution) -> str:
-    """What the panel of a method is called."""
-    return TITLES.get(attribution.method, attribution.method.replace("_", " ").capitalize())
+    """The title of a panel."""
+    return method_title(attribution.method)
 
 
 def check_scale(scale: str) -> None:
-    """Raise InputError unless this is a way to share scales; call it before a long run."""
-    if scale not in ("shared", "own"):
-        raise InputError(
-            f"scale is {scale!r}",
-            expected="'shared' or 'own'",
-            fix="Choose one of these.",
-        )
+    """Raise InputError for an invalid `scale` option; call it before a long computation."""
+    check_choice("scale", scale, ("shared", "own"))
 
 
 def largest(panels: Sequence[Numbers], scale: Scale) -> list[float]:
-    """The number at the end of each panel's scale: the largest of all panels, or its own."""
+    """The upper end of the scale of each panel: the largest score of all panels, or its own."""
     tops = [float(np.max(panel, initial=0.0)) or 1.0 for panel in panels]
     return [max(tops)] * len(tops) if scale == "shared" else tops
 
 
-SIZE = 7.0  # points
-GAP = 0.12  # inches between panels
-EDGE = 0.06  # inches to the edge of the figure
-CELL_HEIGHT = 0.15
-TALLEST = 3.6
-NARROWEST = 0.85  # inches: panels narrower than this go below each other
-DENSE = 4000  # cells, from which on a map is drawn as pixels
-
-
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One map: values [layers, tokens], and what is written around it.
+    """One heat map and its labels.
 
-    shades: [layers, tokens], from 0 to 1, how the values are drawn. top: the value of shade 1.
+    values: [layers, tokens]. shades: [layers, tokens], from 0 to 1. top: the value of shade 1.
     """
 
     values: Numbers
@@ -171,10 +165,10 @@ class Panel:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """Panels beside each other.
+    """Panels side by side.
 
-    heading: a line above them. labelled: whether their tokens are written below; they are not if
-    the next row has the same. own_scale: whether each panel tells the top of its scale.
+    heading: a line above them. labelled: whether to write the tokens below; not if the next row has
+    the same tokens. own_scale: whether each panel shows the upper end of its scale.
     """
 
     panels: tuple[Panel, ...]
@@ -185,7 +179,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A row with its measures in inches; titles and heading are broken into lines."""
+    """A row with its sizes in inches; titles and heading are split into lines."""
 
     row: Row
     heading: list[str]
@@ -197,13 +191,13 @@ class Fitted:
 
     @property
     def head(self) -> float:
-        """The height of what is above the panels."""
+        """The height of heading and titles."""
         lines = len(self.heading) + max(map(len, self.titles))
         return lines * line_height(SIZE) + (0.05 if self.heading else 0.0) + 0.04
 
     @property
     def height(self) -> float:
-        """The height of the row, with some room below it."""
+        """The height of the row, including the space below it."""
         below = self.labels.height + 0.14 if self.row.labelled else 0.06
         return self.head + self.panel_height + below
 
@@ -217,9 +211,9 @@ class Fitted:
 def arrange(
     groups: Sequence[Sequence[Panel]], headings: Sequence[str], width: float, *, own_scale: bool
 ) -> list[Row]:
-    """Put panels beside each other where they have room, and below each other where not.
+    """Place panels side by side where there is room, and below each other otherwise.
 
-    groups: the panels of each example. If each has but one, these go beside each other.
+    groups: the panels of each example. If each example has one panel, these share a row.
     """
     if len(groups) > 1 and all(len(group) == 1 for group in groups):
         panels = [
@@ -242,27 +236,27 @@ def arrange(
 
 
 def _has_room(panels: Sequence[Panel], width: float) -> bool:
-    """Whether panels beside each other are wide enough, and columns for letters of full size."""
+    """Whether panels side by side are wide enough, also for labels of full size."""
     across = (width - 0.35 - GAP * (len(panels) - 1)) / len(panels)
     cells = max(len(panel.tokens) for panel in panels)
     return across >= max(NARROWEST, min(cells * line_height(SIZE - 1), width))
 
 
 def fit(row: Row, width: float) -> Fitted:
-    """Measure a row for a figure of this width; it may turn out to need more."""
+    """Compute the sizes of a row for a figure of this width; the row may need more."""
     texts = [[label(token) for token in panel.tokens] for panel in row.panels]
     numbers = widest([str(n) for panel in row.panels for n in panel.layers], SIZE)
     left = EDGE + line_height(SIZE) + numbers + 0.07
     n = len(row.panels)
-    for _ in range(2):  # labels may stick out on the left, which leaves less room
+    for _ in range(2):  # labels may extend to the left, which leaves less room
         across = (width - left - EDGE - GAP * (n - 1)) / n
-        found = [fit_below(one, across / len(one), SIZE) for one in texts]
-        labels = max(found, key=lambda one: (one.angle, -one.size, one.height))
+        candidates = [fit_below(row, across / len(row), SIZE) for row in texts]
+        labels = max(candidates, key=lambda fit: (fit.angle, -fit.size, fit.height))
         left = max(left, labels.left + EDGE) if row.labelled else left
-    across = max(across, *(labels.cell * len(one) for one in texts if labels.angle == 90), 0.0)
+    across = max(across, *(labels.cell * len(row) for row in texts if labels.angle == 90), 0.0)
     layers = max(len(panel.layers) for panel in row.panels)
     height = min(max(CELL_HEIGHT * layers, 0.3), TALLEST)
-    room = across - (text_width("most 0.000", SIZE - 1) if row.own_scale else 0.0)
+    room = across - (text_width("max 0.000", SIZE - 1) if row.own_scale else 0.0)
     return Fitted(
         row=row,
         heading=wrap(row.heading, SIZE, width - 2 * EDGE, "bold") if row.heading else [],
@@ -270,12 +264,12 @@ def fit(row: Row, width: float) -> Fitted:
         left=left,
         panel_width=across,
         panel_height=height,
-        labels=replace(labels, height=max(one.height for one in found)),
+        labels=replace(labels, height=max(fit.height for fit in candidates)),
     )
 
 
 def draw_row(sheet: Sheet, top: float, fitted: Fitted) -> None:
-    """Draw a row of panels whose upper edge is at a place in inches."""
+    """Draw a row of panels with its upper edge at a position in inches."""
     row, line = fitted.row, line_height(SIZE)
     for i, text in enumerate(fitted.heading):
         sheet.write(EDGE, top + i * line, text, SIZE, fontweight="bold")
@@ -288,7 +282,7 @@ def draw_row(sheet: Sheet, top: float, fitted: Fitted) -> None:
             sheet.write(
                 left + fitted.panel_width,
                 below - 0.04,
-                f"most {scale_text(panel.top)}",
+                f"max {scale_text(panel.top)}",
                 SIZE - 1,
                 va="bottom",
                 ha="right",

@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from tests.figures.reading import outside, over_panels, overlapping, texts_of
+from tests.figures.artists import outside, over_panels, overlapping, texts_of
 
 
 def make(*places, **options):

@@ -4,7 +4,7 @@
 import type { Snapshot } from "../data/snapshot.ts";
 import { digits } from "../data/text.ts";
 import { type Axis, makeAxis, paintLabel } from "../paint/axis.ts";
-import { fit, type Painter, pool } from "../paint/painter.ts";
+import { fit, measure, pool, type Painter } from "../paint/painter.ts";
 import { shade } from "../paint/theme.ts";
 import { quoted } from "./captions.ts";
 import { messageScene, type Scene, type Target } from "./scene.ts";
@@ -116,12 +116,20 @@ function paintTile(
 }
 
 const ENLARGED_TOP = 34;
+const BACK = "← All heads";
 
 function enlarged(snapshot: Snapshot, width: number, head: number): Scene {
   const { theme, labels, columns, rightToLeft } = snapshot;
   const left = Math.min(120, Math.max(60, width * 0.16));
   const limits = { min: 1, max: 44, fit: true };
-  const axis = makeAxis(labels, columns, rightToLeft, left, Math.min(width - left, 640), limits);
+  const axis = makeAxis(
+    labels,
+    columns,
+    rightToLeft,
+    left,
+    Math.min(width - left - 8, 640),
+    limits,
+  );
   const map = headMap(snapshot, head, pixels(axis.width));
   const size = axis.width;
   const top = ENLARGED_TOP;
@@ -136,8 +144,9 @@ function enlarged(snapshot: Snapshot, width: number, head: number): Scene {
     max: map?.max,
     waiting: !map,
     paint: (painter) => {
-      painter.text("← All heads", 0, 16, { size: 13, fill: theme.accent, weight: 600 });
-      painter.text(`Head ${head}`, left, 16, { size: 14, fill: theme.ink, weight: 650 });
+      painter.text(BACK, 0, 16, { size: 13, fill: theme.accent, weight: 600 });
+      const titleLeft = Math.max(left, measure(BACK, 13, 600) + 16);
+      painter.text(`Head ${head}`, titleLeft, 16, { size: 14, fill: theme.ink, weight: 650 });
       if (!map) return;
       paintMap(painter, snapshot, map, left, top, size, map.max);
       paintRow(painter, snapshot, left, top, size);

@@ -262,6 +262,16 @@ def test_evaluation_mode_restores_each_module():
     assert {name: module.training for name, module in model.named_modules()} == before
 
 
+def test_overlapping_blocks_keep_evaluation_mode_until_the_last_ends():
+    model = make_model().train()
+    first, second = evaluation_mode(model), evaluation_mode(model)
+    with first:
+        second.__enter__()
+    assert not any(module.training for module in model.modules())
+    second.__exit__(None, None, None)
+    assert all(module.training for module in model.modules())
+
+
 class MovedModel(torch.nn.Linear):
     """A model that only records where it is moved."""
 

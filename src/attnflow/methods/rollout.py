@@ -8,7 +8,6 @@ then `residual` holds r, and A = (1 - r) W + r I is never built.
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 from array_api_compat import array_namespace, is_torch_array
 from array_api_compat import device as device_of
@@ -137,8 +136,13 @@ def add_layer(
     carried: [..., n, tokens], what the residual connection carries; P by default. Cross-attention
     reads from P, the product of the encoder, and carries the product of the decoder.
     """
+    if product is None and residual is None:
+        return layer
     if product is None:
-        return _first_rows(layer, None, residual)
+        mixed = (1 - residual) * layer
+        diagonal = array_namespace(layer).arange(int(layer.shape[-1]), device=device_of(layer))
+        mixed[..., diagonal, diagonal] += residual
+        return mixed
     return _multiply_mixed(layer, product, product if carried is None else carried, residual)
 
 
@@ -170,6 +174,7 @@ def _multiply_down(
 ) -> Array:
     """Select rows at each layer, and multiply all of them with the layers below together."""
     xp = array_namespace(layers[0])
+    identity = None if residual is None else _identity_rows(rows, like=layers[0])
     block = None  # the rows of all layers so far, highest layer first
     for number in range(max(numbers), bottom, -1):
         layer = layers[number - 1]
@@ -177,12 +182,16 @@ def _multiply_down(
         if block is not None:
             block = _multiply_mixed(block, layer, block, r)
         if number in numbers:
-            first = _first_rows(layer, rows, r)
+            first = _take_rows(layer, rows)
+            if r is not None:
+                first = (1 - r) * first + r * identity
             block = first if block is None else xp.concat([block, first], axis=-2)
     shape = layers[0].shape
     by_layer = xp.reshape(block, (*shape[:-2], len(numbers), -1, shape[-1]))
     highest_first = sorted(numbers, reverse=True)
     order = [highest_first.index(number) for number in numbers]
+    if order == list(range(len(order))):
+        return by_layer
     return xp.take(by_layer, xp.asarray(order, device=device_of(by_layer)), axis=-3)
 
 
@@ -195,28 +204,19 @@ def _multiply_mixed(left: Array, right: Array, carried: Array, residual: float |
     return (1 - residual) * (left @ right) + residual * carried
 
 
-def _first_rows(layer: Array, rows: Array | None, residual: float | None) -> Array:
-    """Some rows of one layer: of A, or of (1 - r) W + r I."""
-    selected = _take_rows(layer, rows)
-    if residual is None:
-        return selected
-    mixed = (1 - residual) * selected
-    indices = array_namespace(mixed).arange(int(mixed.shape[-2]), device=device_of(mixed))
-    columns = indices if rows is None else rows
-    mixed[(*_examples(mixed, columns), indices, columns)] += residual
-    return mixed
-
-
 def _take_rows(matrix: Array, rows: Array | None) -> Array:
     """Rows of [..., n, n]; rows: their indices [rows] or [batch, rows], or None for all."""
     if rows is None:
         return matrix
-    return matrix[(*_examples(matrix, rows), rows, slice(None))]
-
-
-def _examples(matrix: Array, rows: Array) -> tuple[Any, ...]:
-    """The index of the axes before rows: all, or each example with its own rows."""
     if rows.ndim == 1:
-        return (...,)
+        return matrix[..., rows, :]
     xp = array_namespace(matrix)
-    return (xp.arange(int(rows.shape[0]), device=device_of(matrix))[:, None],)
+    examples = xp.arange(int(rows.shape[0]), device=device_of(matrix))
+    return matrix[examples[:, None], rows]
+
+
+def _identity_rows(rows: Array | None, like: Array) -> Array:
+    """Rows of the identity matrix, [rows, n] or [batch, rows, n]."""
+    xp = array_namespace(like)
+    identity = xp.eye(int(like.shape[-1]), dtype=like.dtype, device=device_of(like))
+    return identity if rows is None else identity[rows]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, TypeAlias
 from warnings import warn
 
@@ -207,20 +208,35 @@ def _text_config(model: Any) -> Any:
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
+# Modules in evaluation mode by id: how many blocks use them, and the flag to restore.
+_evaluated: dict[int, tuple[int, bool]] = {}
+_evaluated_lock = Lock()
+
+
 @contextmanager
 def evaluation_mode(model: Any) -> Iterator[None]:
     """Run a block with the model in evaluation mode, and restore the mode of each module.
 
-    Flags are set directly, because a module may override `train` to change its weights.
+    Several threads may do so with one model; the last to finish restores it. Flags are set
+    directly, because a module may override `train` to change its weights.
     """
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
+    modules = list(model.modules())
+    with _evaluated_lock:
+        for module in modules:
+            users, training = _evaluated.get(id(module), (0, module.training))
+            _evaluated[id(module)] = (users + 1, training)
+            if module.training:
+                module.training = False
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        with _evaluated_lock:
+            for module in modules:
+                users, training = _evaluated.pop(id(module))
+                if users > 1:
+                    _evaluated[id(module)] = (users - 1, training)
+                elif training:
+                    module.training = True
 
 
 @contextmanager

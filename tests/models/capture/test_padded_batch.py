@@ -85,6 +85,29 @@ def test_several_threads_run_one_model():
         )
 
 
+def test_training_mode_is_restored_after_several_threads():
+    model = make_model()
+    install_hooks(model)
+    inputs = batch_of()
+    expected, _ = run_padded(model, inputs)
+    model.train()
+    results = []
+
+    def work():
+        for _ in range(10):
+            results.append(run_padded(model, inputs)[0])
+
+    threads = [Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(module.training for module in model.modules())
+    assert len(results) == 30
+    for layers in results:
+        assert torch.equal(layers[-1], expected[-1])
+
+
 def test_encoder_decoders_and_torch_models_are_not_supported():
     assert not supports_padded_batches(TINY["t5"].make())
     assert not supports_padded_batches(torch.nn.Linear(2, 2))

@@ -149,6 +149,18 @@ def test_an_input_without_a_batch_axis_is_an_error():
         capture_graphs(Handmade().eval(), {"x": torch.randn(4, 8)})
 
 
+class AlwaysDropout(nn.Module):
+    """Attention that forgets to turn dropout off in evaluation mode."""
+
+    def forward(self, x):
+        return scaled_dot_product_attention(x, x, x, dropout_p=0.1)
+
+
+def test_dropout_in_evaluation_mode_is_an_error():
+    with refusal(InputError, 0.1, "dropout_p"):
+        capture_graphs(AlwaysDropout(), {"x": torch.randn(1, 2, 4, 8)})
+
+
 def test_hooks_are_removed_after_an_error():
     model = encoder()
     model.layers[1].register_forward_hook(lambda *_: 1 / 0)

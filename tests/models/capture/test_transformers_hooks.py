@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from attnflow.errors import AttentionError
+from attnflow.errors import AttentionError, InputError
 from attnflow.models import capture_attentions, capture_graphs, capture_rollout
 from attnflow.models.capture.transformers_hooks import compute_attention
 from tests.models.tiny import CLIP_TEXT, SIZES, TINY, VISION
@@ -129,6 +129,12 @@ def test_attention_without_an_observer_equals_sdpa():
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value)
     torch.testing.assert_close(output, expected.transpose(1, 2))
     assert weights is None
+
+
+def test_dropout_in_evaluation_mode_is_an_error():
+    query = torch.zeros(1, 1, 2, 4)
+    with refusal(InputError, "Module", 0.1):
+        compute_attention(torch.nn.Module(), query, query, query, None, dropout=0.1)
 
 
 @pytest.mark.parametrize("argument", ["cache", "indices", "block_indices"])

@@ -41,7 +41,7 @@ def test_the_page_works_from_top_to_bottom(tmp_path):
         if kind == "python":
             output = StringIO()
             with redirect_stdout(output):
-                exec(compile(content, str(PAGE), "exec"), namespace)  # noqa: S102
+                exec(compile(content, str(PAGE), "exec"), namespace)
             printed = output.getvalue()
         elif kind == "text":
             assert printed == content

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from attnflow import AttentionGraph, Attribution, raw_attention, rollout, normalize_rows
+from attnflow import AttentionGraph, Attribution, normalize_rows, raw_attention, rollout
 from attnflow.attribution import normalize_by_receptive_field
 from attnflow.errors import InputError
 from tests.refusal import refusal

@@ -1,4 +1,4 @@
-"""Where the solver's time goes: its stages one after the other, and what a pair takes at least.
+"""The time of the solver by stages, and a lower limit of the time of a pair.
 
     python -m benchmarks.flow_profile
 
@@ -15,68 +15,72 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.maxflow import max_flow, max_flows
-from attnflow.maxflow.greedy import STUCK, greedy_flow, sort_edges
+from attnflow.maxflow.greedy import BLOCKED, greedy_flow, order_source_edges
 from attnflow.maxflow.jit import kernel
-from attnflow.maxflow.layout import CERTIFIED, build_network, build_scratch
+from attnflow.maxflow.layout import WORKSPACE
+from attnflow.maxflow.network import PROOF_TOLERANCE, build_network, pair_of
 from attnflow.maxflow.pair import solve_pair
 from attnflow.maxflow.proofs import guessed_cut
-from attnflow.maxflow.residual import load_greedy
+from attnflow.maxflow.residual import load_greedy_flow
 from benchmarks import graphs
 
 RESULTS = Path(__file__).parent / "results" / "flow_profile.json"
-GREEDY, WRITTEN, GUESSED, PROVED, AGAIN = 0, 1, 2, 3, 4
-TIMES_AGAIN = 10
+GREEDY, LOADED, GUESSED, PROVED, REPEATED = 0, 1, 2, 3, 4
+TIMES_REPEATED = 10
 REPEATS = 7
 
 
 @kernel
-def run_stages(stage: int, level: int, s: int, counts: Any, network: Any, scratch: Any) -> None:
-    """One source to all sinks, up to a stage.
+def run_stages(stage: int, level: int, s: int, counts: Any, network: Any, memory: Any) -> None:
+    """Solve one source to all sinks, up to a stage.
 
-    The greedy flow; that, and every flow written down edge by edge; that, and the guessed cut;
-    all there is; or all there is, ten times for each pair before the next.
+    GREEDY: the greedy flow only. LOADED: also its residual graph. GUESSED: the greedy flow and the
+    guessed cut. PROVED: all stages. REPEATED: all stages, ten times for each pair.
     """
-    sort_edges(level, s, network, scratch)
+    order_source_edges(level, s, network, memory)
     for t in range(network.n):
+        pair = pair_of(level, s, t, network)
         if stage >= PROVED:
-            for _ in range(TIMES_AGAIN if stage == AGAIN else 1):
-                solve_pair(level, s, t, 0.0, network, scratch)
+            for _ in range(TIMES_REPEATED if stage == REPEATED else 1):
+                solve_pair(pair, 0.0, network, memory)
             continue
-        value, end, pushes = greedy_flow(level, s, t, network, scratch)
+        value, end, pushes = greedy_flow(pair, network, memory)
         counts[0] += pushes
-        if stage == WRITTEN:
-            load_greedy(level, s, t, pushes, network, scratch)
-        if stage == GUESSED and end == STUCK:
-            cut = guessed_cut(level, s, t, value, network, scratch)
-            counts[1] += cut - value > CERTIFIED
+        if stage == LOADED:
+            load_greedy_flow(pair, pushes, network, memory)
+        if stage == GUESSED and end == BLOCKED:
+            cut = guessed_cut(value, pair, network, memory)
+            counts[1] += cut - value > PROOF_TOLERANCE
 
 
 def profile(capacities: NDArray[np.float64], level: int) -> dict[str, float]:
-    """Microseconds a pair of each stage, at one layer, over a few positions."""
+    """Measure microseconds per pair of each stage, at one layer, over five positions."""
     n = capacities.shape[1]
     network, _, _ = build_network(capacities)
-    scratch = build_scratch(network.n, network.depth)
+    memory = WORKSPACE.allocate(network.n, network.depth)
+    changes = WORKSPACE.array(memory, "changes")
+    changes[0] = changes.size  # makes the first use fill the residual graph
     counts = np.zeros(2)
     stages: list[list[float]] = [[] for _ in range(5)]
     positions = [0, n // 4, n // 2, 3 * n // 4, n - 1]
     for s in positions:
-        for stage in (GREEDY, WRITTEN, GUESSED, PROVED, AGAIN):
-            run_stages(stage, level, s, np.zeros(2), network, scratch)
+        for stage in (GREEDY, LOADED, GUESSED, PROVED, REPEATED):
+            run_stages(stage, level, s, np.zeros(2), network, memory)
             times = []
             for _ in range(REPEATS):
                 start = time.perf_counter()
-                run_stages(stage, level, s, counts, network, scratch)
+                run_stages(stage, level, s, counts, network, memory)
                 times.append(time.perf_counter() - start)
             stages[stage].append(statistics.median(times) / n * 1e6)
     pairs = n * len(positions) * REPEATS
-    greedy, written, guessed, proved, again = (statistics.mean(stage) for stage in stages)
+    greedy, loaded, guessed, proved, repeated = (statistics.mean(stage) for stage in stages)
     pair = max_flow(capacities, layer=level, source=n // 2, sink=n // 3)
     return {
         "greedy": greedy,
         "guessing": max(guessed - greedy, 0.0),
         "searching": max(proved - guessed, 0.0),
-        "again": again / TIMES_AGAIN,
-        "writing": max(written - greedy, 0.0),
+        "repeated": repeated / TIMES_REPEATED,
+        "loading": max(loaded - greedy, 0.0),
         "pushes": counts[0] / pairs / 3,
         "searched_share": counts[1] / pairs,
         "edges_of_one_flow": float((pair.edges > 0).sum()),
@@ -84,7 +88,7 @@ def profile(capacities: NDArray[np.float64], level: int) -> dict[str, float]:
 
 
 def small_jobs() -> dict[str, Any]:
-    """Microseconds for 16 tokens: a call besides solving, and all pairs of each layer."""
+    """Measure microseconds for 16 tokens: the overhead of a call, and all pairs of each layer."""
     capacities = graphs.real_attention(16)
 
     def typical(**chosen: Any) -> float:
@@ -95,15 +99,15 @@ def small_jobs() -> dict[str, Any]:
             times.append(time.perf_counter() - start)
         return float(statistics.median(times) * 1e6)
 
-    call = typical(layers=[1], sources=[0])  # one layer: nothing to solve
+    call = typical(layers=[1], sources=[0])  # one layer needs no solving
     by_layer = [typical(layers=[layer]) for layer in range(1, len(capacities) + 1)]
     return {"call_overhead": call, "all_pairs_by_layer": by_layer}
 
 
 def main() -> None:
     result: dict[str, Any] = {**small_jobs(), "rows": []}
-    print(f"a call for 16 tokens takes {result['call_overhead']:.0f} us besides solving")
-    print("tokens layer   greedy  guessing  searching     again   writing us a pair")
+    print(f"a call for 16 tokens has an overhead of {result['call_overhead']:.0f} us")
+    print("tokens layer   greedy  guessing  searching  repeated   loading us per pair")
     for n in (16, 64, 150):
         capacities = graphs.real_attention(n)
         for level in (4, 6):
@@ -111,7 +115,7 @@ def main() -> None:
             result["rows"].append({"tokens": n, "layer": level, **row})
             print(
                 f"{n:6d} {level:5d} {row['greedy']:8.1f} {row['guessing']:9.1f} "
-                f"{row['searching']:10.1f} {row['again']:9.1f} {row['writing']:9.1f}   "
+                f"{row['searching']:10.1f} {row['repeated']:9.1f} {row['loading']:9.1f}   "
                 f"{row['pushes']:.0f} pushes, {row['edges_of_one_flow']:.0f} edges in one flow, "
                 f"{row['searched_share']:.0%} searched"
             )

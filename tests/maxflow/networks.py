@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ortools.graph.python import max_flow as ortools_flow
 
 Floats = NDArray[np.float64]
-WHOLE = 2**40
+SCALE = 2**40  # OR-tools takes integers: capacities are rounded to multiples of 1 / SCALE
 
 
 def attention(depth: int, n: int, seed: int, sharpness: float = 2.0) -> Floats:
@@ -18,13 +18,13 @@ def attention(depth: int, n: int, seed: int, sharpness: float = 2.0) -> Floats:
 
 
 def causal(depth: int, n: int, seed: int) -> Floats:
-    """The same, but no position sees a later one."""
+    """The same without edges to later positions."""
     lower = np.tril(attention(depth, n, seed))
     return np.asarray(lower / lower.sum(-1, keepdims=True))
 
 
-def whole_numbers(depth: int, n: int, seed: int, largest: int = 4) -> Floats:
-    """Small whole numbers, a third of them zero: full of ties."""
+def small_integers(depth: int, n: int, seed: int, largest: int = 4) -> Floats:
+    """Small integers, a third of them zero, so that many paths and cuts tie."""
     numbers = np.random.default_rng(seed).integers(-largest // 2, largest + 1, (depth, n, n))
     return np.maximum(numbers, 0).astype(np.float64)
 
@@ -36,7 +36,7 @@ def permutations(depth: int, n: int, seed: int) -> Floats:
 
 
 def narrow_middle(depth: int, n: int, seed: int) -> Floats:
-    """Wide layers with one in between where everything must pass a single position."""
+    """Attention with a layer in the middle that leads everything through one position."""
     capacities = attention(depth, n, seed)
     capacities[depth // 2] = 0.0
     capacities[depth // 2, :, n // 2] = 1.0
@@ -44,12 +44,12 @@ def narrow_middle(depth: int, n: int, seed: int) -> Floats:
 
 
 def dominant_path(depth: int, n: int, seed: int) -> Floats:
-    """Nearly all capacity lies on one chain of positions."""
+    """Nearly all capacity lies on one path."""
     rng = np.random.default_rng(seed)
     capacities = attention(depth, n, seed) * 1e-9
-    stations = rng.integers(0, n, depth + 1)
+    path = rng.integers(0, n, depth + 1)
     for x in range(depth):
-        capacities[x, stations[x + 1], stations[x]] = 1.0
+        capacities[x, path[x + 1], path[x]] = 1.0
     return capacities
 
 
@@ -60,7 +60,7 @@ def mixed_magnitudes(depth: int, n: int, seed: int) -> Floats:
 
 
 def equal_everywhere(depth: int, n: int, _seed: int) -> Floats:
-    """Every edge the same."""
+    """The same capacity on every edge."""
     return np.full((depth, n, n), 1.0 / n)
 
 
@@ -69,7 +69,7 @@ KINDS = {
     for kind in (
         attention,
         causal,
-        whole_numbers,
+        small_integers,
         permutations,
         narrow_middle,
         dominant_path,
@@ -82,24 +82,24 @@ KINDS = {
 def flows_by_ortools(
     capacities: Floats, layer: int, source: int, sinks: list[int] | None = None
 ) -> Floats:
-    """Flows to tokens (all, if not given) by OR-tools, on capacities rounded to 2**-40."""
+    """Compute flows to sinks (all by default) with OR-tools, on rounded capacities."""
     n = capacities.shape[1]
     solver = ortools_flow.SimpleMaxFlow()
     for x, u, q in _edges(capacities, layer, source):
-        capacity = round(float(capacities[x, u, q]) * WHOLE)
+        capacity = round(float(capacities[x, u, q]) * SCALE)
         solver.add_arc_with_capacity((x + 1) * n + u, x * n + q, capacity)
-    solver.add_arc_with_capacity(layer * n + source, (layer + 1) * n, 0)  # so that all nodes exist
+    solver.add_arc_with_capacity(layer * n + source, (layer + 1) * n, 0)  # adds all nodes
     for q in range(n):
         solver.add_arc_with_capacity((layer + 1) * n, q, 0)
     flows = []
     for t in range(n) if sinks is None else sinks:
         assert solver.solve(layer * n + source, t) == solver.OPTIMAL
-        flows.append(solver.optimal_flow() / WHOLE)
+        flows.append(solver.optimal_flow() / SCALE)
     return np.asarray(flows)
 
 
 def flow_by_networkx(capacities: Floats, layer: int, source: int, sink: int) -> float:
-    """One flow by networkx's shortest augmenting paths, in floating point."""
+    """Compute one flow with networkx, by shortest augmenting paths in floating point."""
     graph = nx.DiGraph()
     graph.add_nodes_from([(layer, source), (0, sink)])
     for x, u, q in _edges(capacities, layer, source):

@@ -1,30 +1,33 @@
-"""The greedy flow is a flow: no edge is overfull, and what enters a position leaves it."""
+"""The greedy flow is a flow: it respects capacities, and positions pass on what they receive."""
 
 import numpy as np
 import pytest
 
-from attnflow.maxflow.greedy import STUCK, greedy_flow, sort_edges
-from attnflow.maxflow.layout import build_network, build_scratch
-from attnflow.maxflow.residual import load_greedy
+from attnflow.maxflow.greedy import BLOCKED, greedy_flow, order_source_edges
+from attnflow.maxflow.layout import WORKSPACE
+from attnflow.maxflow.network import build_network, pair_of
+from attnflow.maxflow.residual import load_greedy_flow
 from tests.maxflow.networks import KINDS, flows_by_ortools
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("depth", "n"), [(3, 7), (5, 6), (6, 20)])
-def test_greedy_flows_are_flows_and_none_is_too_large(kind, depth, n):
+def test_greedy_flows_are_flows_of_at_most_the_maximum(kind, depth, n):
     for seed in range(4):
         capacities = KINDS[kind](depth, n, seed)
         network, factor, _ = build_network(capacities)
-        scratch = build_scratch(n, depth)
-        residual = scratch.reals[-network.capacity.size :]  # where it lies
+        memory = WORKSPACE.allocate(n, depth)
+        residual, changes = (WORKSPACE.array(memory, name) for name in ("residual", "changes"))
+        changes[0] = changes.size  # makes the first use fill the residual graph
         for source in (0, n // 2, n - 1):
             largest = np.asarray(flows_by_ortools(capacities, depth, source)) / factor
-            sort_edges(depth, source, network, scratch)
+            order_source_edges(depth, source, network, memory)
             for sink in range(source + 1 if network.causal else n):
-                value, end, pushes = greedy_flow(depth, source, sink, network, scratch)
+                pair = pair_of(depth, source, sink, network)
+                value, end, pushes = greedy_flow(pair, network, memory)
                 assert value <= largest[sink] + 1e-9
-                if end == STUCK:  # the others stop in the middle of a push
-                    load_greedy(depth, source, sink, pushes, network, scratch)
+                if end == BLOCKED:  # the others stop in the middle of a push
+                    load_greedy_flow(pair, pushes, network, memory)
                     flow = (network.capacity - residual).reshape(depth, n, n)
                     check_flow(flow, network.capacity.reshape(depth, n, n), sink, value)
 

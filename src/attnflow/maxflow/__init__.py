@@ -1,6 +1,15 @@
-"""Exact maximum flow on layered graphs; knows nothing of tokens or models."""
+"""Exact maximum flow on layered graphs. Knows nothing of tokens or models.
+
+Capacities [layers, n, n] enter; values of maximum flows with proofs leave (`max_flows`), or one
+flow edge by edge with its minimum cut (`max_flow`). docs/flow-algorithm.md explains the method.
+
+To read the code: `solver` divides a job among threads; `pair` solves a pair in stages: `greedy`
+with `direct_flow` builds a blocking flow, `proofs` proves it maximum if it can, and `residual`
+augments it. `network` validates and arranges the input, `layout` lists all memory of the kernels,
+and `jit` compiles them.
+"""
 
 from attnflow.maxflow.pair import PairFlow, max_flow
-from attnflow.maxflow.solver import FlowValues, Progress, max_flows
+from attnflow.maxflow.solver import FlowValues, max_flows
 
-__all__ = ["FlowValues", "PairFlow", "Progress", "max_flow", "max_flows"]
+__all__ = ["FlowValues", "PairFlow", "max_flow", "max_flows"]

@@ -1,328 +1,374 @@
-"""One blocking flow, built from the source down: often the maximum already.
+"""The greedy flow: a blocking flow, built from the source down, and often already maximum.
 
-What arrives at a position is first delivered without a detour: over its edges straight into the
-sink's chain, highest first, and down its own chain to its own edge into the sink. Only what is
-left hops to other positions, from the lowest level upwards, and a position that once could not
-place all it was given is never asked again. The order follows one rule: use first what others
-cannot use.
+Flow that arrives at a position first goes to the sink directly (see `direct_flow`). The rest
+*hops*: it goes down the chain of the position and over an edge to another position, lowest
+levels first, and continues from there in the same way, depth first. A position that could not
+send on all it received is *blocked*, and receives nothing more. The order of the source's edges
+follows one rule: use first what others cannot use.
 
-No residual graph is kept. Edges out of a position are used in order, so a cursor and the use of
-the edge under it say all; the flow down a chain is kept as differences. Pushes over hopping edges
-are logged, so that a pair that needs more can be carried on by `residual`.
-
-Which of the source's edges the greedy flow takes first: the tightest.
+There is no residual graph. Hops out of a position are used in order, so a cursor and the flow on
+the edge at the cursor describe the flow on all of them. Pushes over hops are logged, so that
+`residual` can augment the flow where it is not maximum.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
+from attnflow.maxflow.direct_flow import (
+    limit_by_chain,
+    push_direct,
+    push_down_chain,
+    push_own_rows,
+    push_source_row,
+)
+from attnflow.maxflow.jit import (
+    ONE,
+    fill,
+    first_member,
+    inlined,
+    kernel,
+    members_from,
+    remove,
+)
+from attnflow.maxflow.layout import pack_edge, workspace_of
+from attnflow.maxflow.network import EPSILON, graph_of
 
-from attnflow.maxflow.jit import ONE, drop, fill, first_member, inlined, kernel, pack
-from attnflow.maxflow.layout import NOTHING, log_size, span, tables_of, workspace_of
-from attnflow.maxflow.sweep import absorb, sweep_rows, sweep_source, through_chain, use_chain
-
-# A position is tight if the source gives it more than this part of the ways on it has.
+# An edge of the source is tight if its capacity exceeds this part of the capacity with which its
+# position can pass flow on to other chains.
 TIGHT = 0.3
+
+# How the greedy flow ended.
+SINK_FULL = 0  # all last edges are saturated, so the flow equals their capacity
+SOURCE_EMPTY = 1  # all edges out of the source are saturated, so the flow equals their capacity
+BLOCKED = 2  # neither: the minimum cut lies in between, or the flow is not maximum
+
+
+class Tally(NamedTuple):
+    """Running totals of a greedy flow."""
+
+    unmet: Any  # what the last edges can still carry
+    pushes: Any  # number of pushes over hops, including those that the log could not hold
 
 
 @kernel
-def sort_edges(level: int, s: int, network: Any, scratch: Any) -> None:
-    """Put the positions into ws.order, those first that get most for the ways on they have.
+def greedy_flow(pair: Any, network: Any, memory: Any) -> tuple[float, int, int]:
+    """Compute a blocking flow for a source at level 3 or higher, once its edges are in order.
 
-    What they get is the edge from (level, s); with few ways to place it they must choose first.
-    Merges runs of doubling length; equal ones keep their order, and those without an edge are last.
+    Returns the value, how it ended (see above) and the number of pushes.
+
+    If even the edge to the source's own position, with half of the capacity, is not tight, then
+    only tight edges are finished one by one. All other positions first push what needs no hops,
+    and hop afterwards. The sink is full sooner, and each hop that is saved saves time.
     """
-    net, ws = tables_of(network), workspace_of(network, scratch)
-    n = net.n
-    first = ((level - 1) * n + s) * n
-    for u in range(n):
-        given = net.capacity[first + u]
-        ways = net.ways[level * n + u]
-        ws.sent[u] = given / (ways + NOTHING) if given > NOTHING else 0.0
-        ws.order[u] = u
-    run = 1
-    while run < n:
-        for start in range(0, n, 2 * run):
-            i, middle, end = start, min(start + run, n), min(start + 2 * run, n)
-            j = middle
-            for k in range(start, end):
-                left = i < middle
-                if left and j < end:
-                    a, b = ws.order[i], ws.order[j]
-                    left = ws.sent[a] >= ws.sent[b]
-                if left:
-                    ws.queue[k] = ws.order[i]
-                    i += 1
-                else:
-                    ws.queue[k] = ws.order[j]
-                    j += 1
-        for k in range(n):
-            ws.order[k] = ws.queue[k]
-        run *= 2
+    net, ws = graph_of(network), workspace_of(memory)
+    row = ((pair.level - 1) * net.n + pair.source) * net.n
+    sink_capacity = reset(pair, net, ws)
+    tally = Tally(sink_capacity - EPSILON * net.n, 0)  # rounding may leave some demand
+    defer = net.causal is None and not is_tight(pair.source, pair, net)
+    second_pass = False
+    k = 0
+    while tally.unmet > EPSILON:
+        if k == net.n or net.capacity[row + ws.order[k]] <= EPSILON:
+            if second_pass or not defer:
+                return value_at_source(row, pair, tally.pushes, net, ws)
+            second_pass, k = True, 0
+        elif defer and not second_pass and not is_tight(ws.order[k], pair, net):
+            tally = Tally(tally.unmet - push_source_row(pair, net, ws), tally.pushes)
+            second_pass, k = True, 0
+        else:
+            u = ws.order[k]
+            k += 1
+            if net.causal is None or u >= pair.sink:
+                tally = push_source_edge(
+                    u, net.capacity[row + u], second_pass, tally, pair, net, ws
+                )
+    return sink_capacity, SINK_FULL, tally.pushes
 
 
 @inlined
-def is_tight(level: int, s: int, u: int, net: Any) -> bool:
-    """Say whether u has few ways on for what (level, s) can give it."""
-    given = net.capacity[((level - 1) * net.n + s) * net.n + u]
-    return bool(given > TIGHT * net.ways[level * net.n + u])
-
-
-U = np.uint64
-
-# How `greedy_flow` ended.
-SINK_FULL = 0  # every edge into the sink is used up: the value is the sink's capacity
-SOURCE_EMPTY = 1  # every edge out of the source is used up: the value is the source's capacity
-STUCK = 2  # neither: there is a cut in between, or the flow is not maximal yet
+def reset(pair: Any, net: Any, ws: Any) -> float:
+    """Prepare the workspace for a pair; returns the sum of the last edges' capacities."""
+    n, depth, t = net.n, net.depth, pair.sink
+    for x in range(depth):
+        at, into = x * n, (x * n + t) * n
+        for u in range(pair.first, pair.end):
+            ws.entry[at + u] = net.column[into + u]
+            ws.chain_steps[at + u] = 0.0
+            ws.row_flow[at + u] = 0.0
+    for e in range(pair.first * depth, pair.end * depth):
+        ws.cursor[e] = 0
+        ws.cursor_flow[e] = 0.0
+    total = 0.0
+    for u in range(pair.first, pair.end):
+        ws.demand[u] = ws.entry[u]
+        total += ws.demand[u]
+        ws.chain_free[u] = net.chain_least[pair.level * n + u]
+        ws.source_flow[u] = 0.0
+    for x in range(depth):
+        ws.entry[x * n + t] = 0.0  # the chain of the sink has no entry edge to itself
+    for level in range(1, pair.level):
+        fill(ws.unblocked, level * net.n_words, net.n_words, pair.first, pair.end)
+    return total
 
 
 @inlined
-def left_of(x: int, u: int, q: int, s: int, net: Any, ws: Any) -> Any:
-    """What whole rows have left of edge x from u to q."""
+def value_at_source(row: int, pair: Any, pushes: int, net: Any, ws: Any) -> tuple[float, int, int]:
+    """Return value, end and pushes of a flow that has tried all edges of the source."""
+    offered = 0.0
+    sent = 0.0
+    for q in range(pair.first, pair.end):
+        offered += net.capacity[row + q]
+        sent += ws.source_flow[q]
+    if offered - sent <= EPSILON * net.n:
+        return offered, SOURCE_EMPTY, pushes
+    return sent, BLOCKED, pushes
+
+
+@inlined
+def push_source_edge(
+    child: int, offer: float, second_pass: bool, tally: Any, pair: Any, net: Any, ws: Any
+) -> Any:
+    """Push up to `offer` from the source to one position, and on to the sink, depth first.
+
+    second_pass: the position has already sent everything that needs no hops.
+    Stops early when the sink is full. Returns the new tally.
+
+    The recursion is unrolled into a stack. The current node (level, u) offers flow to a child over
+    an edge from level `hop` of its chain; `left` is what it still has to push. For the nodes
+    above, ws.stack holds level, u and hop, and ws.stack_amounts what they had left and received.
+    """
+    level, u, hop, left, top = pair.level, pair.source, pair.level, 0.0, 0
+    while True:
+        if child >= 0:
+            if top == 0 and second_pass:
+                rest = offer - ws.source_flow[child]
+                flow = 0.0
+            else:
+                rest = push_direct(offer, hop - 1, child, pair.sink, net, ws)
+                flow = offer - rest
+            tally = Tally(tally.unmet - flow, tally.pushes)
+        else:  # (level, u) has no hop left: return to its parent
+            if left > EPSILON:
+                remove(ws.unblocked, level * net.n_words, u)
+            child, rest = u, 0.0
+            flow = ws.stack_amounts[2 * top + 1] - left
+            top -= 1
+            level, u, hop = ws.stack[3 * top], ws.stack[3 * top + 1], ws.stack[3 * top + 2]
+            left = ws.stack_amounts[2 * top]
+        if flow > 0:
+            if top == 0:
+                ws.source_flow[child] += flow
+            else:
+                tally = record_hop(flow, child, level, u, hop, tally, net, ws)
+            left -= flow
+        if rest > EPSILON and tally.unmet > EPSILON:  # the child has to hop
+            ws.stack[3 * top], ws.stack[3 * top + 1], ws.stack[3 * top + 2] = level, u, hop
+            ws.stack_amounts[2 * top] = left
+            top += 1
+            ws.stack_amounts[2 * top + 1] = rest
+            level, u, hop, left = hop - 1, child, 2, rest
+            if top == 1 and u == pair.source and net.causal is None:
+                flow = push_own_rows(left, level, pair, net, ws)
+                left -= flow
+                tally = Tally(tally.unmet - flow, tally.pushes)
+        if top == 0 or tally.unmet <= EPSILON:
+            return tally
+        child, offer, hop, left, tally = next_hop(level, u, hop, left, tally, pair, net, ws)
+        if tally.unmet <= EPSILON:
+            return tally
+
+
+# Hops
+
+
+@inlined
+def record_hop(
+    flow: float, child: int, level: int, u: int, hop: int, tally: Any, net: Any, ws: Any
+) -> Any:
+    """Record that `flow` went from (level, u) down its chain to `hop`, and on to a child."""
+    ws.cursor_flow[u * net.depth + hop - 1] += flow
+    push_down_chain(flow, u, hop, level - 1, net, ws)
+    return Tally(tally.unmet, log_push(flow, hop - 1, u, child, tally.pushes, ws))
+
+
+@inlined
+def next_hop(
+    level: int, u: int, hop: int, left: float, tally: Any, pair: Any, net: Any, ws: Any
+) -> Any:
+    """Find the next hop of (level, u) that has capacity, at level `hop` of its chain or above.
+
+    Hops to level 1 are pushed at once, since flow continues from there over last edges only.
+    Returns the child, or -1 if there is no hop left, what to offer it, and the new values of hop,
+    left and tally.
+    """
+    while left > EPSILON and hop <= level:
+        room = limit_by_chain(left, u, hop, level - 1, net, ws)
+        if room <= EPSILON:
+            hop += 1
+        elif hop == 2:
+            rest, pushes = push_lowest_hops(room, u, tally.pushes, pair, net, ws)
+            push_down_chain(room - rest, u, 2, level - 1, net, ws)
+            left -= room - rest
+            tally = Tally(tally.unmet - (room - rest), pushes)
+            if rest > EPSILON:
+                block(2, u, net, ws)
+                hop = 3
+        else:
+            child = next_child(hop - 1, u, pair, net, ws)
+            if child >= 0:
+                unused = hop_capacity(hop - 1, u, child, pair, net, ws)
+                unused -= ws.cursor_flow[u * net.depth + hop - 1]
+                return child, min(room, unused), hop, left, tally
+            block(hop, u, net, ws)
+            hop += 1
+    return -1, 0.0, hop, left, tally
+
+
+@inlined
+def block(level: int, u: int, net: Any, ws: Any) -> None:
+    """Mark (level, u) as blocked, unless only its chain may have limited the flow."""
+    if ws.chain_free[u] > EPSILON:
+        remove(ws.unblocked, level * net.n_words, u)
+
+
+@inlined
+def hop_capacity(x: int, u: int, q: int, pair: Any, net: Any, ws: Any) -> Any:
+    """Return the capacity of edge x from u to q, less what was pushed by whole rows."""
     edge = net.capacity[(x * net.n + u) * net.n + q]
-    return edge - ws.swept[x * net.n + q] if u == s else edge
+    return edge - ws.row_flow[x * net.n + q] if u == pair.source else edge
 
 
 @inlined
-def next_arc(u: int, s: int, t: int, x: int, net: Any, ws: Any) -> Any:
-    """The first edge x out of u, from its cursor on, that is not used up; -1 if none is left."""
+def next_child(x: int, u: int, pair: Any, net: Any, ws: Any) -> Any:
+    """Return the end of the first edge x out of u that is not saturated, or -1.
+
+    Moves the cursor there. Edges to blocked positions, to u and to the sink's position are no
+    hops.
+    """
     at = u * net.depth + x
     q = ws.cursor[at]
-    spent = ws.taken[at]
+    used = ws.cursor_flow[at]
     w = q >> 6
     if w >= net.n_words:
         return -1
-    word = ws.alive[x * net.n_words + w] & ~((ONE << U(q & 63)) - ONE)
+    word = members_from(ws.unblocked[x * net.n_words + w], q)
     while True:
         while word == 0:
             w += 1
             if w == net.n_words:
                 ws.cursor[at] = w << 6
                 return -1
-            word = ws.alive[x * net.n_words + w]
+            word = ws.unblocked[x * net.n_words + w]
         member = first_member(word, w)
         if member != q:
-            spent = 0.0
-        if member != u and member != t and (left_of(x, u, member, s, net, ws) - spent > NOTHING):
+            used = 0.0
+        is_hop = member != u and member != pair.sink
+        if is_hop and hop_capacity(x, u, member, pair, net, ws) - used > EPSILON:
             ws.cursor[at] = member
-            ws.taken[at] = spent
+            ws.cursor_flow[at] = used
             return member
         word &= word - ONE
 
 
 @inlined
-def serve_last(
-    amount: float, u: int, s: int, t: int, log: int, net: Any, ws: Any
-) -> tuple[float, int]:
-    """Push `amount` from (2, u) to level-1 positions with need; returns the rest and the log."""
+def push_lowest_hops(amount: float, u: int, pushes: int, pair: Any, net: Any, ws: Any) -> Any:
+    """Push up to `amount` from (2, u) over hops to level 1 and last edges; returns the rest.
+
+    Also returns the number of pushes.
+    """
     at = u * net.depth + 1
     q = ws.cursor[at]
-    spent = ws.taken[at]
+    used = ws.cursor_flow[at]
     w = q >> 6
     if w >= net.n_words:
-        return amount, log
-    word = ws.alive[net.n_words + w] & ~((ONE << U(q & 63)) - ONE)
+        return amount, pushes
+    word = members_from(ws.unblocked[net.n_words + w], q)
     while True:
         while word == 0:
             w += 1
             if w == net.n_words:
                 ws.cursor[at] = w << 6
-                return amount, log
-            word = ws.alive[net.n_words + w]
+                return amount, pushes
+            word = ws.unblocked[net.n_words + w]
         member = first_member(word, w)
         if member != q:
             q = member
-            spent = 0.0
-        wanted = ws.need[q]
-        if wanted <= NOTHING:
-            ws.alive[net.n_words + w] &= ~(word & (~word + ONE))
-        elif q != u and q != t:
-            give = left_of(1, u, q, s, net, ws) - spent
-            give = wanted if wanted < give else give
-            give = amount if amount < give else give
-            if give > NOTHING:
-                spent += give
-                ws.need[q] = wanted - give
-                amount -= give
-                if log < log_size(net.n, net.depth):
-                    ws.log_edge[log] = pack(1, u, q)
-                    ws.log_amount[log] = give
-                log += 1
-                if amount <= NOTHING:
+            used = 0.0
+        demand = ws.demand[q]
+        if demand <= EPSILON:
+            ws.unblocked[net.n_words + w] &= ~(word & (~word + ONE))
+        elif q != u and q != pair.sink:
+            flow = hop_capacity(1, u, q, pair, net, ws) - used
+            flow = demand if demand < flow else flow
+            flow = amount if amount < flow else flow
+            if flow > EPSILON:
+                used += flow
+                ws.demand[q] = demand - flow
+                amount -= flow
+                pushes = log_push(flow, 1, u, q, pushes, ws)
+                if amount <= EPSILON:
                     ws.cursor[at] = q
-                    ws.taken[at] = spent
-                    break
+                    ws.cursor_flow[at] = used
+                    return amount, pushes
         word &= word - ONE
-    return amount, log
 
 
 @inlined
-def give_up(level: int, u: int, net: Any, ws: Any) -> None:
-    """Remember that (level, u) cannot place any more, unless its chain may have held it up."""
-    if ws.slack[u] > NOTHING:
-        drop(ws.alive, level * net.n_words, u)
+def log_push(flow: float, x: int, u: int, q: int, pushes: int, ws: Any) -> int:
+    """Log a push over edge x from u to q, if there is room; returns the new number of pushes."""
+    if pushes < ws.log_size:
+        ws.log_edge[pushes] = pack_edge(x, u, q)
+        ws.log_amount[pushes] = flow
+    return pushes + 1
 
 
-@inlined
-def credit(
-    gave: float, child: int, d: int, level: int, u: int, hop: int, log: int, net: Any, ws: Any
-) -> int:
-    """Book what went from (level, u) to a child over a hop, or from the source if d is 0."""
-    if d == 0:
-        ws.sent[child] += gave
-        return log
-    ws.taken[u * net.depth + hop - 1] += gave
-    use_chain(gave, u, hop, level - 1, net, ws)
-    if log < log_size(net.n, net.depth):
-        ws.log_edge[log] = pack(hop - 1, u, child)
-        ws.log_amount[log] = gave
-    return log + 1
-
-
-@inlined
-def next_child(
-    level: int, u: int, s: int, t: int, hop: int, left: float, short: float, log: int,
-    net: Any, ws: Any,
-) -> Any:  # fmt: skip
-    """Serve level 1 if that is where (level, u) hops to, and find the next child otherwise.
-
-    Returns the child or -1, what to offer it, and the hop, what is left, short and logged by now.
-    """
-    while left > NOTHING and hop <= level:
-        room = through_chain(left, u, hop, level - 1, net, ws)
-        if room <= NOTHING:
-            hop += 1
-        elif hop == 2:
-            rest, log = serve_last(room, u, s, t, log, net, ws)
-            use_chain(room - rest, u, 2, level - 1, net, ws)
-            left -= room - rest
-            short -= room - rest
-            if rest > NOTHING:
-                give_up(2, u, net, ws)
-                hop = 3
-        else:
-            child = next_arc(u, s, t, hop - 1, net, ws)
-            if child >= 0:
-                unused = left_of(hop - 1, u, child, s, net, ws)
-                unused -= ws.taken[u * net.depth + hop - 1]
-                return child, min(room, unused), hop, left, short, log
-            give_up(hop, u, net, ws)
-            hop += 1
-    return -1, 0.0, hop, left, short, log
-
-
-@inlined
-def prepare(level: int, t: int, first: int, end: int, net: Any, ws: Any) -> float:
-    """Reset the workspace for a source at `level` and sink t; returns the sink's capacity.
-
-    Only for positions first … end - 1, which are all that are looked at.
-    """
-    n, depth = net.n, net.depth
-    for x in range(depth):
-        at, into = x * n, (x * n + t) * n
-        for u in range(first, end):
-            ws.drops[at + u] = net.column[into + u]
-            ws.used[at + u] = 0.0
-            ws.swept[at + u] = 0.0
-    for e in range(first * depth, end * depth):
-        ws.cursor[e] = 0
-        ws.taken[e] = 0.0
-    total = 0.0
-    for u in range(first, end):
-        ws.need[u] = ws.drops[u]
-        total += ws.need[u]
-        ws.slack[u] = net.slack[level * n + u]
-        ws.sent[u] = 0.0
-    for x in range(depth):
-        ws.drops[x * n + t] = 0.0  # the sink's own chain is a chain, not a drop
-    for m in range(1, level):
-        fill(ws.alive, m * net.n_words, net.n_words, first, end)
-    return total
+# The order of the source's edges
 
 
 @kernel
-def greedy_flow(level: int, s: int, t: int, network: Any, scratch: Any) -> tuple[float, int, int]:
-    """A blocking flow from (level, s) to token t, for level >= 3, once `sort_edges` was called.
+def order_source_edges(level: int, s: int, network: Any, memory: Any) -> None:
+    """Fill ws.order: the positions below source (level, s), tightest edges first.
 
-    Returns the value, how it ended and the number of pushes (those past the log are lost).
-
-    Where even the source's own position, which gets half of all, is not tight, there is room
-    enough: only tight positions hop at once, the others when all have delivered without hopping.
-    The sink is full sooner then, and each hop that is spared saves time.
-
-    Depth first with an explicit stack: d is the depth, 0 being the source. ws.frames holds level,
-    position and hop of the nodes above, ws.amounts what they have left and what they were given.
+    The tightest edge has the largest ratio of its capacity to the capacity with which its position
+    can pass flow on to other chains. A stable merge sort; positions without an edge come last.
     """
-    net, ws = tables_of(network), workspace_of(network, scratch)
-    row = ((level - 1) * net.n + s) * net.n
-    first, end = span(s, t, net)
-    total = prepare(level, t, first, end, net, ws)
-    short = total - NOTHING * net.n  # rounding may leave this much of the last few needs
-    u, hop, d, k, log = s, level, 0, 0, 0
-    second, patient = False, net.causal is None and not is_tight(level, s, s, net)
-    left = 0.0
-    while True:
-        if d == 0:
-            if k == net.n or net.capacity[row + ws.order[k]] <= NOTHING:
-                if second or not patient:
-                    break
-                second, k = True, 0
-                continue
-            child = ws.order[k]
-            if patient and not second and not is_tight(level, s, child, net):
-                short -= sweep_source(level, s, t, net, ws)
-                if short <= NOTHING:
-                    return total, SINK_FULL, log
-                second, k = True, 0
-                continue
-            offer = net.capacity[row + child]
-            k += 1
-            if net.causal is not None and child < t:
-                continue
+    net, ws = graph_of(network), workspace_of(memory)
+    n = net.n
+    row = ((level - 1) * n + s) * n
+    for u in range(n):
+        edge = net.capacity[row + u]
+        ws.source_flow[u] = (
+            edge / (net.off_chain[level * n + u] + EPSILON) if edge > EPSILON else 0.0
+        )
+        ws.order[u] = u
+    run = 1
+    while run < n:
+        for start in range(0, n, 2 * run):
+            merge_runs(start, min(start + run, n), min(start + 2 * run, n), ws)
+        for k in range(n):
+            ws.order[k] = ws.queue[k]
+        run *= 2
+
+
+@inlined
+def merge_runs(start: int, middle: int, end: int, ws: Any) -> None:
+    """Merge two sorted runs of ws.order, which meet at `middle`, into ws.queue."""
+    i, j = start, middle
+    for k in range(start, end):
+        left = i < middle
+        if left and j < end:
+            left = ws.source_flow[ws.order[i]] >= ws.source_flow[ws.order[j]]
+        if left:
+            ws.queue[k] = ws.order[i]
+            i += 1
         else:
-            child, offer, hop, left, short, log = next_child(
-                level, u, s, t, hop, left, short, log, net, ws
-            )
-        if child >= 0:
-            if d == 0 and second:  # it has delivered all that it can without hopping
-                rest, gave = offer - ws.sent[child], 0.0
-            else:
-                rest = absorb(offer, hop - 1, child, t, net, ws)
-                gave = offer - rest
-            if gave > 0:
-                log = credit(gave, child, d, level, u, hop, log, net, ws)
-                left -= gave
-                short -= gave
-            if rest > NOTHING and short > NOTHING:  # the child has to hop
-                ws.frames[3 * d], ws.frames[3 * d + 1], ws.frames[3 * d + 2] = level, u, hop
-                ws.amounts[2 * d] = left
-                d += 1
-                ws.amounts[2 * d + 1] = rest
-                level, u, hop, left = hop - 1, child, 2, rest
-                if d == 1 and u == s and net.causal is None:
-                    gave = sweep_rows(level, left, s, t, net, ws)
-                    left -= gave
-                    short -= gave
-        elif short > NOTHING:
-            if left > NOTHING:
-                drop(ws.alive, level * net.n_words, u)
-            child = u
-            gave = ws.amounts[2 * d + 1] - left
-            d -= 1
-            level, u, hop = ws.frames[3 * d], ws.frames[3 * d + 1], ws.frames[3 * d + 2]
-            left = ws.amounts[2 * d]
-            if gave > 0:
-                log = credit(gave, child, d, level, u, hop, log, net, ws)
-                left -= gave
-        if short <= NOTHING:
-            return total, SINK_FULL, log
-    offered = 0.0
-    delivered = 0.0
-    for q in range(first, end):
-        offered += net.capacity[row + q]
-        delivered += ws.sent[q]
-    if offered - delivered <= NOTHING * net.n:
-        return offered, SOURCE_EMPTY, log
-    return delivered, STUCK, log
+            ws.queue[k] = ws.order[j]
+            j += 1
+
+
+@inlined
+def is_tight(u: int, pair: Any, net: Any) -> bool:
+    """Return whether the source's edge to u is tight."""
+    edge = net.capacity[((pair.level - 1) * net.n + pair.source) * net.n + u]
+    return bool(edge > TIGHT * net.off_chain[pair.level * net.n + u])

@@ -1,24 +1,14 @@
-"""How the solver is compiled: once per machine, kept on disk, free of Python's lock.
+"""Compilation of the solver's kernels, and what compiled code needs that Numba lacks.
 
-Places in arrays, for the compiled solver: what indices are counted from.
-
-An array is seven numbers to the compiler, a place in one is a single number. And every index into
-an array is looked at for being negative, so that loops cannot run on several numbers at a time; an
-index counted from a place is not. With dozens of arrays in every kernel that saves a third of
-compiling, and most of a call. Nothing checks these indices: what comes from outside is checked
-before.
-
-Sets of positions as rows of 64-bit words, for the compiled solver.
-
-Finding the next member costs one machine instruction instead of a walk over
-positions, which is what keeps the searches in this package sparse.
+Here are the decorators of all kernels, pointers into arrays, and sets of positions stored as
+bits. Kernels are compiled once per machine, cached on disk, and release Python's global lock.
+Nothing here knows about flows.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,87 +21,113 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 logger = logging.getLogger(__name__)
 
-# Without Numba's reference counts, whose atomic operations would cost ten times the arithmetic:
-# kernels allocate nothing, and their arrays are kept alive by the caller.
+# No reference counting ("_nrt"): its atomic operations would cost ten times the arithmetic.
+# Kernels allocate nothing, and the caller keeps their arrays alive.
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 
-# What tells whether the files that kernels are made of have changed.
+COMPILED = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+
+# Name, time and size of every file of the solver. Part of the cache key of each kernel.
 SOURCES = [
     (path.name, path.stat().st_mtime, path.stat().st_size)
     for path in sorted(Path(__file__).parent.glob("*.py"))
 ]
 
+_announced: set[tuple[Any, object]] = set()
+
+
+# Decorators
+
 
 def kernel(function: Function) -> Function:
-    """Compile a function that only reads and writes the arrays it is given."""
+    """Compile a function that reads and writes only the arrays it receives."""
     return _compile(function)
 
 
 def vectorized(function: Function) -> Function:
-    """Compile it with sums in any order, so that several numbers are added at a time."""
+    """Compile a function and allow sums in any order, so that loops use vector instructions."""
     return _compile(function, fastmath={"reassoc", "nsz"})
 
 
 def inlined(function: Function) -> Function:
-    """Compile it into its callers: for the innermost steps, where a call is too dear."""
+    """Compile a function into its callers, where a call would cost more than its body."""
     return _compile(function, inline="always")
 
 
 def _compile(function: Function, **options: Any) -> Function:
     compiled: Function = numba.njit(**OPTIONS, **options)(function)
     index: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if hasattr(index, "_source_stamp"):  # Numba looks at this kernel's file, not at those it calls
+    if hasattr(index, "_source_stamp"):  # Numba checks only the kernel's own file for changes
         index._source_stamp = (index._source_stamp, SOURCES)
     return compiled
 
 
-def uncompiled(function: Function) -> Function:
-    """The Python function that one of the above was compiled from."""
-    plain: Function = getattr(function, "py_func", function)  # the same with the compiler off
-    return plain
+def announce_compilation(function: Any, first: Any, kind: object) -> None:
+    """Log a warning if the next call has to compile `function`, at most once per kind.
 
-
-@cache
-def announce_compilation(function: Any, first: Any) -> None:
-    """Say once that `function` will be compiled now, unless it is, or lies on disk already.
-
-    first: its first argument, whose type tells what it is compiled for.
+    first: the first argument of the call, whose type decides what is compiled.
+    kind: the same for equal types, and quick to compare.
     """
-    if not hasattr(function, "signatures"):  # the compiler is switched off
+    if not COMPILED or (function, kind) in _announced:
         return
+    _announced.add((function, kind))
     index = getattr(getattr(function, "_cache", None), "_cache_file", None)
     stored = [] if index is None else [key[0] for key in index._load_index()]
-    kind = function.typeof_pyval(first)
-    if all(types[0] != kind for types in (*function.signatures, *stored)):
+    wanted = function.typeof_pyval(first)
+    if all(signature[0] != wanted for signature in (*function.signatures, *stored)):
         logger.warning("compiling the flow solver for this kind of graph, once; some 15 seconds")
 
 
-def _place(_typing_context: Any, base: Any, _offset: Any) -> Any:
-    """The place of an element by its number, from the start of an array or from another place."""
+# Pointers
+#
+# To the compiler, an array is seven numbers and a pointer one. Also, Numba checks every array
+# index for being negative, and these checks prevent vectorization. With dozens of arrays in a
+# kernel, pointers save a third of the compile time and most of the cost of a call. Nothing checks
+# an index into a pointer: arguments from outside are validated before a kernel runs.
+
+
+def _pointer(_typing_context: Any, base: Any, _offset: Any) -> Any:
+    """Return a pointer to an element of an array, or of memory that another pointer refers to."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        start = arguments[0]
-        if isinstance(signature.args[0], types.Array):
-            start = context.make_array(signature.args[0])(context, builder, start).data
+        start = address(context, builder, signature.args[0], arguments[0])
         return builder.gep(start, [arguments[1]])
 
-    pointer: Any = types.CPointer(base.dtype)  # type: ignore[no-untyped-call]
-    return pointer(base, types.intp), generate
+    return pointer_type(base.dtype)(base, types.intp), generate
 
 
-def _place_uncompiled(base: Any, offset: int) -> Any:
-    """The same in Python, for debugging with Numba's compiler switched off."""
+def _pointer_in_python(base: Any, offset: int) -> Any:
+    """Return the rest of an array: replaces `pointer` when Numba's compiler is switched off."""
     return base[offset:]
 
 
-place: Any = _place_uncompiled if numba.config.DISABLE_JIT else intrinsic(_place)  # type: ignore[attr-defined]
+pointer: Any = intrinsic(_pointer) if COMPILED else _pointer_in_python
+
+
+def pointer_type(dtype: Any) -> Any:
+    """Return Numba's type for pointers to numbers of one of Numba's types."""
+    return types.CPointer(dtype)  # type: ignore[no-untyped-call]
+
+
+def address(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """Return the address of the first element of an array or pointer, while code is generated."""
+    if isinstance(kind, types.Array):
+        return context.make_array(kind)(context, builder, value).data
+    return value
+
+
+# Sets of positions
+#
+# A set is a row of 64-bit words, one bit per position. The next member is found by one machine
+# instruction, which keeps searches proportional to the members and not to all positions.
 
 ONE = np.uint64(1)
 ALL = ~np.uint64(0)
+NO_MEMBER = np.uint64(0)
 
 
 def _lowest_bit(_typing_context: Any, _word: Any) -> Any:
-    """Index of the lowest set bit of a non-zero word: one instruction of the processor."""
+    """Return the index of the lowest set bit of a non-zero word."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], context.get_constant(types.boolean, 1))
@@ -119,26 +135,26 @@ def _lowest_bit(_typing_context: Any, _word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-def _lowest_bit_uncompiled(word: Any) -> int:
-    """The same in Python, for debugging with Numba's compiler switched off."""
+def _lowest_bit_in_python(word: Any) -> int:
+    """Replace `lowest_bit` when Numba's compiler is switched off."""
     return (int(word) & -int(word)).bit_length() - 1
 
 
-lowest_bit: Any = _lowest_bit_uncompiled if numba.config.DISABLE_JIT else intrinsic(_lowest_bit)  # type: ignore[attr-defined]
+lowest_bit: Any = intrinsic(_lowest_bit) if COMPILED else _lowest_bit_in_python
 
 
 @kernel
 def first_member(word: Any, w: int) -> Any:
-    """The smallest member of a set that is not empty, from its first filled word, number w."""
+    """Return the smallest member in a non-zero word; w: the number of the word in its set."""
     return (w << 6) + np.int64(lowest_bit(word))
 
 
 @kernel
 def fill(words: Any, start: int, n_words: int, first: int, end: int) -> None:
-    """Make the set stored at `start` hold the members first … end - 1."""
+    """Make the set that begins at word `start` hold the members first … end - 1."""
     for w in range(n_words):
         skipped, wanted = first - (w << 6), end - (w << 6)
-        word = ALL if skipped < 64 and wanted > 0 else ~ALL
+        word = ALL if skipped < 64 and wanted > 0 else NO_MEMBER
         if skipped > 0:
             word &= ALL << np.uint64(skipped & 63)
         if wanted < 64:
@@ -147,24 +163,24 @@ def fill(words: Any, start: int, n_words: int, first: int, end: int) -> None:
 
 
 @kernel
-def holds(words: Any, start: int, member: int) -> bool:
-    """Say whether `member` is in the set stored at `start`."""
+def contains(words: Any, start: int, member: int) -> bool:
+    """Return whether `member` is in the set that begins at word `start`."""
     return bool((words[start + (member >> 6)] >> np.uint64(member & 63)) & ONE)
 
 
 @kernel
-def add(words: Any, start: int, member: int) -> None:
-    """Put `member` into the set stored at `start`."""
+def insert(words: Any, start: int, member: int) -> None:
+    """Add `member` to the set that begins at word `start`."""
     words[start + (member >> 6)] |= ONE << np.uint64(member & 63)
 
 
 @kernel
-def drop(words: Any, start: int, member: int) -> None:
-    """Take `member` out of the set stored at `start`."""
+def remove(words: Any, start: int, member: int) -> None:
+    """Remove `member` from the set that begins at word `start`."""
     words[start + (member >> 6)] &= ~(ONE << np.uint64(member & 63))
 
 
-@kernel
-def pack(x: int, u: int, q: int) -> int:
-    """The edge from (x + 1, u) to (x, q) as one number, to be taken apart without divisions."""
-    return (x << 40) | (u << 20) | q
+@inlined
+def members_from(word: Any, member: int) -> Any:
+    """Return the word of `member` without the members before it."""
+    return word & ~((ONE << np.uint64(member & 63)) - ONE)

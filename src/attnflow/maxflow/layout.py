@@ -1,294 +1,198 @@
-"""What the solver reads and what it writes: the layered network and a thread's workspace.
+"""The memory of the kernels: two tables of fields, and everything that follows from them.
 
-A network of `depth` layers over `n` positions has levels 0 (the tokens) to `depth`.
-Edge index x runs from level x + 1 down to level x, so `capacity[x, u, q]` is what can
-pass from position u at level x + 1 to position q at level x. The edges from a position
-to itself (the residual connections) form that position's *chain*.
+`TABLES` lists what is precomputed from a network's capacities, `WORKSPACE` what one thread needs
+to solve pairs. Both are blocks of memory that begin with a header: the sizes of the network, then
+the offset of every field. The header is computed from the table and nowhere else; `allocate`
+writes it, and kernels read it with `tables_of` and `workspace_of`.
 
-Arrays are flat and C-ordered, because index arithmetic on flat arrays is what Numba
-turns into the tightest loops.
+`n` positions form a level. Level 0 holds the tokens, and edge x leads from a position of level
+x + 1 to a position of level x. The edges from a position to itself, one below the other, form its
+*chain*. Edges into the sink's chain are *entry edges*, edges from level 1 to the sink are *last
+edges*, and edges between two other positions are *hops* (see `greedy`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import namedtuple
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from attnflow.errors import InputError, ShapeError
-from attnflow.maxflow.jit import inlined, kernel, place, uncompiled
+from attnflow.maxflow.jit import COMPILED, address, kernel, pointer_type
 
-# Residual capacities at or below this count as used up. Capacities are scaled so that the
-# largest finite row sum is about 1, so this is one rounding step of the largest flow.
-NOTHING = 2.0**-52
-
-# A value is certified when a cut agrees with it this closely (same scale).
-CERTIFIED = 1e-12
+Memory = NDArray[np.float64]  # cells of 8 bytes; what they hold depends on the field
+REAL, INTEGER, BITS = np.float64, np.int64, np.uint64
 
 
-class Network(NamedTuple):
-    """Read-only capacities, shared by all threads."""
+class Sizes(NamedTuple):
+    """The sizes of a network, from which the shapes of all fields are made."""
 
-    n: int
-    depth: int
-    causal: Any  # True if no edge leads to a later position, or None: kernels are compiled for each
-    capacity: NDArray[np.float64]  # [depth, n, n] flat: from (x + 1, u) to (x, q)
-    layout: NDArray[np.float64]  # what `lay_out` made of them
-
-
-class Tables(NamedTuple):
-    """A network as kernels read it."""
-
-    n: int
-    depth: int
-    n_words: int
-    causal: Any
-    capacity: Any  # [depth, n, n] flat, as above
-    column: Any  # [depth, n, n] flat: [x, t, u] is capacity[x, u, t]
-    chain: Any  # [n, depth] flat: capacity[x, u, u]
-    slack: Any  # [depth + 1, n] flat: least chain edge below a top level
-    ways: Any  # [depth + 1, n] flat: all edges off the chain below a top level
+    n: int  # positions of a level
+    depth: int  # layers of edges
+    n_levels: int  # levels of positions
+    n_words: int  # 64-bit words of a set of positions
+    log_size: int  # pushes that the log of the greedy flow can hold
+    changes_size: int  # changed edges of the residual graph that can be listed, plus a count
 
 
-class Scratch(NamedTuple):
-    """The memory of one thread, in three pieces.
+def sizes_of(n: int, depth: int) -> Sizes:
+    """Return the sizes of networks with `n` positions and `depth` layers."""
+    log_size = 16 * n * depth + 1024
+    return Sizes(n, depth, depth + 1, (n + 63) // 64, log_size, 2 * log_size)
 
-    Kernels are handed a network and these, and cut them up themselves: every array that is handed
-    over takes seven numbers, and a call with dozens of them as long as a small flow.
+
+class Field(NamedTuple):
+    """An array in a block: its name, type of number, shape (sizes or numbers) and content."""
+
+    name: str
+    dtype: type[np.generic]
+    shape: tuple[str | int, ...]
+    content: str
+
+
+class Plan(NamedTuple):
+    """Where the fields of a block lie, for one size of network."""
+
+    header: NDArray[np.int64]  # the sizes, then the first cell of each field
+    cells: dict[str, slice]
+    n_cells: int
+
+
+class Layout:
+    """Where the fields of a table lie in a block of memory.
+
+    record: what kernels see of a block: a named tuple of a pointer to the block, its sizes, and
+    a pointer to each field.
     """
 
-    reals: NDArray[np.float64]
-    wholes: NDArray[np.int64]
-    words: NDArray[np.uint64]
+    def __init__(self, name: str, *fields: Field) -> None:
+        self.fields = fields
+        self.dtypes = {field.name: field.dtype for field in fields}
+        names = ("block", *Sizes._fields, *(field.name for field in fields))
+        self.record: Any = namedtuple(name, names, module=__name__)  # type: ignore[misc]
+        self.plan = lru_cache(maxsize=16)(self._plan)
+
+    def _plan(self, n: int, depth: int) -> Plan:
+        """Lay the fields out one behind the other."""
+        sizes = sizes_of(n, depth)
+        end = len(sizes) + len(self.fields)
+        cells = {}
+        for field in self.fields:
+            start, end = end, end + math.prod(_shape(field, sizes))
+            cells[field.name] = slice(start, end)
+        header = [*sizes, *(part.start for part in cells.values())]
+        return Plan(np.asarray(header, np.int64), cells, end)
+
+    def allocate(self, n: int, depth: int) -> Memory:
+        """Return a new block for networks of this size, filled with zeros behind its header."""
+        header, _, n_cells = self.plan(n, depth)
+        block: Memory = np.zeros(n_cells)
+        block.view(np.int64)[: header.size] = header
+        return block
+
+    def array(self, block: Memory, name: str) -> NDArray[Any]:
+        """Return a field as a flat array, which shares memory with the block."""
+        n, depth = block[:2].view(np.int64).tolist()  # the first two of the sizes
+        cells: NDArray[Any] = block[self.plan(n, depth).cells[name]]
+        return cells.view(self.dtypes[name])
+
+    def reader(self) -> Any:
+        """Return the function that kernels call to get the record of a block."""
+        return intrinsic(self._read) if COMPILED else self._read_in_python
+
+    def _read(self, _typing_context: Any, block: Any) -> Any:
+        """Generate code that reads the header of a block, an array or a pointer."""
+        cell, n_sizes = numba.types.int64, len(Sizes._fields)
+        sizes = [cell] * n_sizes
+        pointers = [pointer_type(numba.from_dtype(np.dtype(field.dtype))) for field in self.fields]
+        result = numba.types.NamedTuple([pointer_type(cell), *sizes, *pointers], self.record)
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            start = address(context, builder, signature.args[0], arguments[0])
+            start = builder.bitcast(start, context.get_value_type(pointer_type(cell)))
+            values = [start]
+            for i, kind in enumerate([*sizes, *pointers]):
+                index = context.get_constant(numba.types.intp, i)
+                value = builder.load(builder.gep(start, [index]))
+                if i >= n_sizes:
+                    place = builder.gep(start, [value])
+                    value = builder.bitcast(place, context.get_value_type(kind))
+                values.append(value)
+            return context.make_tuple(builder, signature.return_type, values)
+
+        return result(block), generate
+
+    def _read_in_python(self, block: Memory) -> Any:
+        """Replace the generated code when Numba's compiler is switched off."""
+        sizes = block.view(np.int64)[: len(Sizes._fields)].tolist()
+        fields = [self.array(block, field.name) for field in self.fields]
+        return self.record(block, *sizes, *fields)
 
 
-class Workspace(NamedTuple):
-    """Scratch arrays of one thread: a few vectors, a log of pushes, one residual graph."""
-
-    need: Any  # [n] what level-1 positions can still hand to the sink
-    sent: Any  # [n] what the source sent to each position
-    slack: Any  # [n] a lower bound on what each chain can still carry
-    drops: Any  # [depth, n] what is left of the edges into the sink's own chain
-    used: Any  # [depth, n] chain use as differences: suffix sums give the flow
-    cursor: Any  # [n, depth] first edge out of (x + 1, u) not yet used up
-    taken: Any  # [n, depth] how much of the edge at the cursor is used
-    alive: Any  # [depth + 1, words] positions that may still reach the sink
-    swept: Any  # [depth, n] what the source's own position gave away by whole rows
-    dropped: Any  # [n] what each position of a row drops into the sink's chain
-    landed: Any  # [n] what each delivers over its own edge
-    order: Any  # [n] positions, those first that get most for the ways on they have
-    frames: Any  # [depth + 1, 3] the explicit stack of the depth-first search
-    amounts: Any  # [depth + 1, 2] its real numbers
-    log_edge: Any  # pushes over edges that are neither chain nor drop, packed
-    log_amount: Any
-    residual: Any  # [depth, n, n] flat, equal to the capacities once `put_back` was called
-    touched: Any  # how many entries of `residual` have to be put back, then which
-    inflow: Any  # [depth, n, words] who may be sending flow into (x, q)
-    unseen: Any  # [depth + 1, words] positions the residual search has not reached
-    open: Any  # [depth + 1, words] positions it has reached that may lead on
-    climbs: Any  # [depth + 1, n] by how many steps back up it reached them
-    arc: Any  # [depth + 1, n] which edge of theirs is tried next
-    queue: Any  # [depth + 1, n] nodes in the order of the search, then the path
-    queue_level: Any  # [depth + 1, n] their levels
-    path_edge: Any  # [depth + 1, n] the edges between them; inverted where flow is taken back
-    path_from: Any  # [depth + 1, n] the positions these edges come from
+def _shape(field: Field, sizes: Sizes) -> tuple[int, ...]:
+    return tuple(getattr(sizes, size) if isinstance(size, str) else size for size in field.shape)
 
 
-def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, float]:
-    """Check capacities [depth, n, n], scale them and lay them out for the kernels.
+TABLES = Layout(
+    "Tables",
+    Field("column", REAL, ("depth", "n", "n"), "[x, q, u]: capacity of edge x from u to q"),
+    Field("chain", REAL, ("n", "depth"), "[u, x]: capacity of edge x from u to u"),
+    # For a source at each level, over the edges between its own and the last edges:
+    Field("chain_least", REAL, ("n_levels", "n"), "smallest capacity in each chain"),
+    Field("off_chain", REAL, ("n_levels", "n"), "sum of the capacities that leave each chain"),
+)
 
-    Returns the network, the factor that takes its flows back to the caller's scale (a power
-    of two, so nothing is rounded), and the flow from which on a value means "unlimited"
-    (infinity where no edge is).
-    """
-    if capacities.ndim != 3 or capacities.shape[1] != capacities.shape[2] or 0 in capacities.shape:
-        raise ShapeError(
-            f"capacities have shape {capacities.shape}",
-            expected="[layers, positions, positions] with at least one of each",
-            fix="Pad narrower layers with zero rows and columns.",
-        )
-    depth, n, _ = capacities.shape
-    capacity = np.ascontiguousarray(capacities)  # attention's own rows sum to 1: no copy
-    layout = np.empty(n * (n * depth + 3 * depth + 2))
-    lowest, largest = lay_out(capacity, layout)
-    if lowest < 0:
-        raise InputError(
-            "capacities contain negative numbers or NaN",
-            expected="numbers from 0 to infinity",
-            fix="Build them with AttentionGraph, which checks its input.",
-        )
-    endless = np.isinf(capacity) if largest == np.inf else None
-    if endless is not None:
-        row_sums = np.where(endless, 0.0, capacity).sum(axis=2)
-        largest = float(row_sums.max())
-    factor = 2.0 ** round(math.log2(largest)) if largest > 0 else 1.0
-    endless_flow = np.inf
-    if factor != 1.0 or endless is not None:
-        capacity = capacity / factor
-        if endless is not None:
-            # No finite cut is larger than the finite capacities of one whole layer, so an edge
-            # of that size never limits a finite flow.
-            endless_flow = 1.0 + float(row_sums.sum(axis=1).max()) / factor
-            capacity[endless] = endless_flow
-        lay_out(capacity, layout)
-    causal = True if is_causal(capacity) else None
-    return Network(n, depth, causal, capacity.reshape(-1), layout), factor, endless_flow
+WORKSPACE = Layout(
+    "Workspace",
+    # The greedy flow
+    Field("demand", REAL, ("n",), "residual capacity of each last edge"),
+    Field("source_flow", REAL, ("n",), "flow on each edge out of the source"),
+    Field("chain_free", REAL, ("n",), "lower bound of each chain's residual capacity"),
+    Field("entry", REAL, ("depth", "n"), "[x, u]: residual capacity of the entry edge x of u"),
+    Field("chain_steps", REAL, ("depth", "n"), "[x, u]: flow on edge x of u's chain, less x + 1's"),
+    Field("cursor_flow", REAL, ("n", "depth"), "flow on the edge at each cursor"),
+    Field("stack_amounts", REAL, ("n_levels", 2), "per node on the stack: left, received"),
+    Field("row_flow", REAL, ("depth", "n"), "[x, q]: flow from the source's own position by rows"),
+    Field("entry_part", REAL, ("n",), "temporary: what each position sends over entry edges"),
+    Field("last_part", REAL, ("n",), "temporary: what each position sends over its last edge"),
+    Field("order", INTEGER, ("n",), "positions in the order in which the source sends to them"),
+    Field("cursor", INTEGER, ("n", "depth"), "[u, x]: first hop x of u that may have capacity"),
+    Field("stack", INTEGER, ("n_levels", 3), "per node on the stack: level, position, hop level"),
+    Field("unblocked", BITS, ("n_levels", "n_words"), "positions that may still reach the sink"),
+    Field("log_edge", INTEGER, ("log_size",), "the hop of each push, from `pack_edge`"),
+    Field("log_amount", REAL, ("log_size",), "the amount of each push"),
+    # The search of the residual graph
+    Field("unreached", BITS, ("n_levels", "n_words"), "positions the search has not reached"),
+    Field("reached", BITS, ("n_levels", "n_words"), "positions it has reached, less dead ends"),
+    Field("back_steps", INTEGER, ("n_levels", "n"), "steps up on a shortest path to each node"),
+    Field("current_arc", INTEGER, ("n_levels", "n"), "which edge of each node to try next"),
+    Field("queue", INTEGER, ("n_levels", "n"), "nodes in search order; later: nodes of the path"),
+    Field("queue_level", INTEGER, ("n_levels", "n"), "the levels of these nodes"),
+    Field("path_edge", INTEGER, ("n_levels", "n"), "edges of the path; ~edge to cancel its flow"),
+    Field("path_from", INTEGER, ("n_levels", "n"), "positions where these edges begin"),
+    Field(
+        "changes", INTEGER, ("changes_size",), "number of changed entries of residual, then which"
+    ),
+    Field("inflow", BITS, ("depth", "n", "n_words"), "[x, q]: positions that may send flow here"),
+    Field("residual", REAL, ("depth", "n", "n"), "[x, u, q]: residual capacity of edge x"),
+)
 
-
-def check_numbers(name: str, asked: Sequence[int], first: int, last: int) -> NDArray[np.int64]:
-    """Refuse numbers that are out of range: kernels would read whatever lies there."""
-    numbers = [int(number) for number in asked]
-    for number in numbers:
-        if not first <= number <= last:
-            raise InputError(
-                f"{name} is {number}",
-                expected=f"numbers from {first} to {last}.",
-            )
-    return np.asarray(numbers, np.int64)
-
-
-@inlined
-def tables_of(network: Any) -> Any:
-    """Cut up what `lay_out` made of the capacities."""
-    n, depth, layout = network.n, network.depth, network.layout
-    chain = depth * n * n
-    slack = chain + depth * n
-    ways = slack + (depth + 1) * n
-    words = (n + 63) // 64
-    return Tables(
-        n, depth, words, network.causal, place(network.capacity, 0),
-        place(layout, 0), place(layout, chain), place(layout, slack), place(layout, ways),
-    )  # fmt: skip
-
-
-@inlined
-def log_size(n: int, depth: int) -> int:
-    """How many pushes the log holds."""
-    return 16 * n * depth + 1024
-
-
-@inlined
-def span(s: int, t: int, net: Any) -> tuple[int, int]:
-    """The first position that may lie on a way from s to t, and the one behind the last."""
-    return (0, net.n) if net.causal is None else (t, s + 1)
+tables_of, workspace_of = TABLES.reader(), WORKSPACE.reader()
+Tables, Workspace = TABLES.record, WORKSPACE.record  # Numba's cache finds them by these names
 
 
 @kernel
-def lay_out(capacity: Any, layout: Any) -> tuple[float, float]:
-    """Fill column, chain, slack and ways of Tables from capacity [depth, n, n].
-
-    Returns the smallest capacity, or -1 if one is negative or NaN, and the largest row sum.
-    """
-    depth, n, _ = capacity.shape
-    chain = depth * n * n
-    slack = chain + depth * n
-    ways = slack + (depth + 1) * n
-    lowest = np.inf
-    largest = 0.0
-    for x in range(depth):
-        for u in range(n):
-            total = 0.0
-            for t in range(n):
-                here = capacity[x, u, t]
-                if not here >= lowest:
-                    lowest = here if here >= 0 else -1.0
-                total += here
-                layout[(x * n + t) * n + u] = here
-            largest = max(largest, total)
-            layout[chain + u * depth + x] = capacity[x, u, u]
-            layout[ways + (x + 1) * n + u] = max(total - capacity[x, u, u], 0.0)
-    for u in range(n):
-        least = np.inf
-        for level in range(depth + 1):
-            if level >= 3:  # chain edges 1 … level - 2 lie between the two ends
-                least = min(least, capacity[level - 2, u, u])
-            layout[slack + level * n + u] = least
-        for level in range(depth, -1, -1):  # from each layer's own to sums over those between
-            total = 0.0
-            for x in range(1, level - 1):
-                total += layout[ways + (x + 1) * n + u]
-            layout[ways + level * n + u] = total
-    return lowest, largest
+def pack_edge(x: int, u: int, q: int) -> int:
+    """Return edge x from u to q as a single number, which needs no division to unpack."""
+    return (x << 40) | (u << 20) | q
 
 
 @kernel
-def is_causal(capacity: Any) -> bool:
-    """Say whether there are later positions, and no edge to one; capacity: [depth, n, n]."""
-    depth, n, _ = capacity.shape
-    for x in range(depth):
-        for u in range(n):
-            for q in range(u + 1, n):
-                if capacity[x, u, q] > 0:
-                    return False
-    return bool(n > 1)
-
-
-def build_scratch(n: int, depth: int) -> Scratch:
-    """Allocate one thread's memory, for networks of one size."""
-    words, log, nodes = (n + 63) // 64, uncompiled(log_size)(n, depth), (depth + 1) * n
-    reals = 5 * n + 4 * n * depth + 2 * (depth + 1) + log + depth * n * n
-    wholes = n + n * depth + 3 * (depth + 1) + 3 * log + 6 * nodes
-    scratch = Scratch(
-        np.empty(reals),
-        np.empty(wholes, np.int64),
-        np.zeros((3 * (depth + 1) + depth * n) * words, np.uint64),
-    )
-    forget_residual(scratch, n, depth)
-    return scratch
-
-
-def forget_residual(scratch: Scratch, n: int, depth: int) -> None:
-    """Make the memory fit for another network: the first use fills the whole residual graph."""
-    log = uncompiled(log_size)(n, depth)
-    touched = n + n * depth + 3 * (depth + 1) + log  # where it starts, see `workspace_of`
-    scratch.wholes[touched] = 2 * log  # more than fit
-
-
-@inlined
-def workspace_of(network: Any, scratch: Any) -> Any:
-    """Cut up the memory of one thread."""
-    n, depth = network.n, network.depth
-    reals, wholes, words = scratch.reals, scratch.wholes, scratch.words
-    log, nodes, edges = log_size(n, depth), (depth + 1) * n, n * depth
-    levels, inflow = (depth + 1) * ((n + 63) // 64), edges * ((n + 63) // 64)
-    used = 3 * n + edges
-    amounts = used + 2 * edges
-    swept = amounts + 2 * (depth + 1)
-    dropped = swept + edges
-    logged = dropped + 2 * n
-    frames = n + edges
-    log_edge = frames + 3 * (depth + 1)
-    touched = log_edge + log
-    climbs = touched + 2 * log
-    return Workspace(
-        need=place(reals, 0),
-        sent=place(reals, n),
-        slack=place(reals, 2 * n),
-        drops=place(reals, 3 * n),
-        used=place(reals, used),
-        cursor=place(wholes, n),
-        taken=place(reals, used + edges),
-        alive=place(words, 0),
-        order=place(wholes, 0),
-        frames=place(wholes, frames),
-        amounts=place(reals, amounts),
-        swept=place(reals, swept),
-        dropped=place(reals, dropped),
-        landed=place(reals, dropped + n),
-        log_edge=place(wholes, log_edge),
-        log_amount=place(reals, logged),
-        residual=place(reals, logged + log),
-        touched=place(wholes, touched),
-        inflow=place(words, levels),
-        unseen=place(words, levels + inflow),
-        open=place(words, 2 * levels + inflow),
-        climbs=place(wholes, climbs),
-        arc=place(wholes, climbs + nodes),
-        queue=place(wholes, climbs + 2 * nodes),
-        queue_level=place(wholes, climbs + 3 * nodes),
-        path_edge=place(wholes, climbs + 4 * nodes),
-        path_from=place(wholes, climbs + 5 * nodes),
-    )
+def unpack_edge(code: int) -> tuple[int, int, int]:
+    """Return x, u and q of a packed edge."""
+    return code >> 40, (code >> 20) & 0xFFFFF, code & 0xFFFFF

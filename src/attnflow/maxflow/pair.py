@@ -1,161 +1,69 @@
-"""One pair from start to proof, and blocks of pairs, compiled.
+"""One pair of source and sink: its maximum flow in full, or its value with a proof, compiled.
 
-One pair in full: its value, the flow on every edge, and the minimum cut.
+`max_flow` returns the flow on every edge and the minimum cut. `solve_pair` computes only the
+value, by the cheapest stage that can prove it, and `solve_chunk` does so for many pairs; the
+`solver` runs it on threads.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.maxflow.greedy import STUCK, greedy_flow, sort_edges
-from attnflow.maxflow.jit import holds, inlined, kernel, place
-from attnflow.maxflow.layout import (
-    CERTIFIED,
-    NOTHING,
+from attnflow.maxflow.greedy import BLOCKED, greedy_flow, order_source_edges
+from attnflow.maxflow.jit import contains, inlined, kernel, pointer
+from attnflow.maxflow.layout import WORKSPACE, workspace_of
+from attnflow.maxflow.network import (
+    EPSILON,
+    PROOF_TOLERANCE,
     Network,
-    Scratch,
     build_network,
-    build_scratch,
-    check_numbers,
-    log_size,
-    span,
-    tables_of,
-    workspace_of,
+    check_indices,
+    graph_of,
+    pair_of,
 )
-from attnflow.maxflow.proofs import UNSETTLED, guessed_cut, settled_flow
-from attnflow.maxflow.residual import clear_inflow, cut_capacity, load_greedy, maximize, put_back
+from attnflow.maxflow.proofs import UNKNOWN, flow_from_layer_below, guessed_cut
+from attnflow.maxflow.residual import (
+    Edges,
+    clear_inflow,
+    load_greedy_flow,
+    maximize,
+    reset_residual,
+    searched_cut,
+)
 
-# How a value was proved. The code of a proof is its place in this list.
+# How a value was proved. Kernels use the index in this tuple.
 PROOFS = (
-    "closed_form",  # one or two layers: a sum of minima is flow and cut at once; or no way at all
-    "end_cut",  # the source or the sink is used up
-    "guessed_cut",  # a cut guessed from the greedy flow has its value
-    "searched_cut",  # a search of the residual graph found no way on
-    "augmented",  # a search found ways on, then none
-    "within_tolerance",  # as close to a known bound as the caller allowed
-    "settled_below",  # the values of the layer below leave no choice
-    "solved_again",  # rounding kept flow and cut apart; solved in whole numbers
+    "closed_form",  # one or two layers, where a sum of minima is a flow and a cut; or no path
+    "end_cut",  # all edges out of the source, or all into the sink, are saturated
+    "guessed_cut",  # a cut guessed from the greedy flow equals it
+    "searched_cut",  # a search of the residual graph found no augmenting path
+    "augmented",  # a search found augmenting paths, and none after these were used
+    "within_tolerance",  # as close to an upper bound as the caller allowed
+    "layer_bounds",  # lower and upper bounds from the flows of the layer below are equal
+    "integers",  # rounding separated flow and cut; solved again with integers
     "unproved",  # the same, before it is solved again
 )
 CLOSED_FORM, END_CUT, GUESSED_CUT, SEARCHED_CUT, AUGMENTED = 0, 1, 2, 3, 4
-WITHIN_TOLERANCE, SETTLED_BELOW, SOLVED_AGAIN, UNPROVED = 5, 6, 7, 8
+WITHIN_TOLERANCE, LAYER_BOUNDS, INTEGERS, UNPROVED = 5, 6, 7, 8
+
+INTEGER_SCALE = 2.0**50  # the integer for a capacity of 1; sums of thousands fit into 64 bits
 
 
-@inlined
-def solve_pair(
-    level: int, s: int, t: int, tolerance: float, network: Any, scratch: Any
-) -> tuple[float, float, int]:
-    """The maximum flow from (level, s) to token t, a cut's capacity and how it was proved.
-
-    `sort_edges` must have been called for this source.
-    """
-    net, ws = tables_of(network), workspace_of(network, scratch)
-    n = net.n
-    if net.causal is not None and s < t:
-        return 0.0, 0.0, CLOSED_FORM
-    if level == 1:
-        value = net.capacity[s * n + t]
-        return value, value, CLOSED_FORM
-    if level == 2:
-        value = 0.0
-        for q in range(n):
-            value += min(net.capacity[(n + s) * n + q], net.column[t * n + q])
-        return value, value, CLOSED_FORM
-    value, end, log = greedy_flow(level, s, t, network, scratch)
-    if end != STUCK:
-        return value, value, END_CUT
-    if log <= log_size(net.n, net.depth):
-        cut = guessed_cut(level, s, t, value, network, scratch)
-        if cut - value <= CERTIFIED:
-            return cut, cut, GUESSED_CUT
-        if tolerance > 0:
-            cut = min(cut, end_capacity(level, s, t, net))
-            if cut - value <= tolerance:
-                return value, cut, WITHIN_TOLERANCE
-        load_greedy(level, s, t, log, network, scratch)
-    else:
-        value = 0.0
-        clear_inflow(level, net, ws)
-        put_back(net, ws)
-    added, rounds = maximize(level, s, t, NOTHING, net.capacity, ws.residual, network, scratch)
-    value += added
-    cut = cut_capacity(level, s, t, net.capacity, network, scratch)
-    if abs(cut - value) > CERTIFIED:
-        return value, cut, UNPROVED
-    return cut, cut, (AUGMENTED if rounds else SEARCHED_CUT)
-
-
-@inlined
-def end_capacity(level: int, s: int, t: int, net: Any) -> float:
-    """The smaller of what can leave the source towards the sink, and enter the sink from it."""
-    n = net.n
-    first, end = span(s, t, net)
-    out = 0.0
-    into = 0.0
-    for q in range(first, end):
-        out += net.capacity[((level - 1) * n + s) * n + q]
-        into += net.column[t * n + q]
-    return min(out, into)
-
-
-@kernel
-def solve_block(
-    causal: Any, block: Any, levels: Any, sources: Any, sinks: Any, into: Any,
-    everyone: bool, tolerance: float, stop: Any, lower: Any, upper: Any, proofs: Any,
-    n: int, depth: int, capacity: Any, layout: Any, reals: Any, wholes: Any, words: Any,
-) -> None:  # fmt: skip
-    """Solve some rows of some layers, a row being one source with all its sinks.
-
-    block: the first layer and the one behind the last, as places in `levels` (ascending); the same
-    of rows, as places in `sources`.
-    into: [sinks], what each sink can take in.
-    everyone: all positions are sources, in order, so that a layer settles some of the next.
-    stop: stop[0] is read before every pair, so that another thread can end the work early.
-    Fills lower, upper and proofs, [levels, sources, sinks].
-    """
-    network = Network(n, depth, causal, capacity, layout)
-    scratch = Scratch(reals, wholes, words)
-    ws = workspace_of(network, scratch)
-    for i in range(block[0], block[1]):
-        level = levels[i]
-        settling = everyone and i > 0 and level > 2 and levels[i - 1] == level - 1
-        for r in range(block[2], block[3]):
-            s = sources[r]
-            if level > 2:
-                sort_edges(level, s, network, scratch)
-            edges = place(capacity, ((level - 1) * n + s) * n)
-            for k in range(sinks.size):
-                if stop[0] != 0:
-                    return
-                if settling:
-                    value = settled_flow(
-                        s, k, n, into[k], lower[i - 1], upper[i - 1], edges, ws.need
-                    )
-                    if value != UNSETTLED:
-                        lower[i, r, k] = upper[i, r, k] = value
-                        proofs[i, r, k] = SETTLED_BELOW
-                        continue
-                value, cut, proof = solve_pair(level, s, sinks[k], tolerance, network, scratch)
-                lower[i, r, k] = value
-                upper[i, r, k] = cut
-                proofs[i, r, k] = proof
-
-
-WHOLE = 2.0**50  # capacities of 1 become this whole number; sums of thousands still fit
+# One pair in full
 
 
 @dataclass(frozen=True)
 class PairFlow:
     """A maximum flow from one position to one token, with its minimum cut.
 
-    value: the size of the flow, and of the cut.
+    value: the value of the flow, and the capacity of the cut.
     edges: [layer, n, n], the flow on every edge, indexed like the capacities.
     source_side: [layer + 1, n], the positions (row 0: tokens) on the source's side of the cut.
-    The edges from this side to the other are full, and removing them parts source and sink.
+    All edges from this side to the other are saturated.
     """
 
     value: float
@@ -163,62 +71,57 @@ class PairFlow:
     source_side: NDArray[np.bool_]
 
 
-@kernel
-def maximize_from_nothing(
-    level: int, s: int, t: int, nothing: Any,
-    capacity: Any, residual: Any, side: Any, network: Any, scratch: Any,
-) -> Any:  # fmt: skip
-    """A maximum flow found by the residual search alone; fills `residual` and `side`."""
-    net, ws = tables_of(network), workspace_of(network, scratch)
-    capacity, residual = place(capacity, 0), place(residual, 0)
-    _, end = span(s, t, net)
-    clear_inflow(level, net, ws)
-    value, _ = maximize(level, s, t, nothing, capacity, residual, network, scratch)
-    cut = cut_capacity(level, s, t, capacity, network, scratch)
-    for m in range(1, level):
-        for u in range(end):  # those before the first are reached, but lead nowhere
-            side[m, u] = not holds(ws.unseen, m * net.n_words, u)
-    side[level, s] = True
-    return value, cut
+def max_flow(capacities: NDArray[np.float64], *, layer: int, source: int, sink: int) -> PairFlow:
+    """Compute a maximum flow from one position to one token, with the flow on every edge.
+
+    capacities: [layers, n, n], as in `max_flows`. layer: the source lies above this layer.
+    Raises InputError for a layer or position that does not exist.
+
+    >>> pair = max_flow(np.asarray([[[0.5, 0.5], [0.0, 1.0]]] * 2), layer=2, source=0, sink=1)
+    >>> pair.value
+    1.0
+    >>> pair.edges[1, 0]
+    array([0.5, 0.5])
+    """
+    network, factor, unlimited = build_network(np.asarray(capacities, dtype=np.float64))
+    check_indices("layer", [layer], 1, network.depth)
+    check_indices("position", [source, sink], 0, network.n - 1)
+    value, residual, side = solve_in_full(network, layer, source, sink)
+    shape = (network.depth, network.n, network.n)
+    edges = (network.capacity - residual).reshape(shape)[:layer] * factor
+    value = np.inf if value >= unlimited else float(value * factor)
+    return PairFlow(value, np.maximum(edges, 0.0), side)
 
 
-def solve_in_full(
-    network: Network, level: int, source: int, sink: int
-) -> tuple[float, NDArray[np.float64], NDArray[np.bool_]]:
-    """Value, residual capacities (flat) and source side, in floating point if that proves it."""
+FullSolution = tuple[float, NDArray[np.float64], NDArray[np.bool_]]
+
+
+def solve_in_full(network: Network, level: int, source: int, sink: int) -> FullSolution:
+    """Return value, residual capacities (flat) and source side of a maximum flow.
+
+    Computes with integers if rounding separates flow and cut.
+    """
     if level == 1:
-        return _one_edge(network, source, sink)
-    residual = network.capacity.copy()
-    side = np.zeros((level + 1, network.n), np.bool_)
-    value, cut = maximize_from_nothing(
-        level, source, sink, NOTHING, network.capacity, residual, side,
-        network, build_scratch(network.n, network.depth),
-    )  # fmt: skip
-    if abs(value - cut) <= CERTIFIED:
-        return float(value), residual, side
-    return solve_in_whole_numbers(network, level, source, sink)
+        return _solve_one_layer(network, source, sink)
+    edges = Edges(network.capacity, network.capacity.copy(), EPSILON)
+    value, cut, side = _maximize(network, level, source, sink, edges)
+    if abs(value - cut) <= PROOF_TOLERANCE:
+        return float(value), edges.residual, side
+    return solve_with_integers(network, level, source, sink)
 
 
-def solve_in_whole_numbers(
-    network: Network, level: int, source: int, sink: int
-) -> tuple[float, NDArray[np.float64], NDArray[np.bool_]]:
-    """The same without rounding, once the capacities are rounded to multiples of 2**-50."""
+def solve_with_integers(network: Network, level: int, source: int, sink: int) -> FullSolution:
+    """Do the same without rounding errors, on capacities rounded to multiples of 2**-50."""
     if level == 1:
-        return _one_edge(network, source, sink)
-    capacity = np.rint(network.capacity * WHOLE).astype(np.int64)
-    residual = capacity.copy()
-    side = np.zeros((level + 1, network.n), np.bool_)
-    value, cut = maximize_from_nothing(
-        level, source, sink, np.int64(0), capacity, residual, side,
-        network, build_scratch(network.n, network.depth),
-    )  # fmt: skip
-    assert value == cut, "a maximum flow in whole numbers must equal its cut"
-    return float(value) / WHOLE, residual / WHOLE, side
+        return _solve_one_layer(network, source, sink)
+    capacity = np.rint(network.capacity * INTEGER_SCALE).astype(np.int64)
+    edges = Edges(capacity, capacity.copy(), np.int64(0))
+    value, cut, side = _maximize(network, level, source, sink, edges)
+    assert value == cut, "a maximum flow of integers must equal its cut"
+    return float(value) / INTEGER_SCALE, edges.residual / INTEGER_SCALE, side
 
 
-def _one_edge(
-    network: Network, source: int, sink: int
-) -> tuple[float, NDArray[np.float64], NDArray[np.bool_]]:
+def _solve_one_layer(network: Network, source: int, sink: int) -> FullSolution:
     residual = network.capacity.copy()
     edge = source * network.n + sink
     value = float(residual[edge])
@@ -228,23 +131,150 @@ def _one_edge(
     return value, residual, side
 
 
-def max_flow(capacities: NDArray[np.float64], *, layer: int, source: int, sink: int) -> PairFlow:
-    """A maximum flow from a position above `layer` to a position of the input, in full.
+def _maximize(
+    network: Network, level: int, source: int, sink: int, edges: Edges
+) -> tuple[Any, Any, NDArray[np.bool_]]:
+    """Run `maximize_from_zero`; returns value, cut and the source side of the cut."""
+    side = np.zeros((level + 1, network.n), np.bool_)
+    pair = pair_of(level, source, sink, network)
+    memory = WORKSPACE.allocate(network.n, network.depth)
+    value, cut = maximize_from_zero(pair, edges, side, network, memory)
+    return value, cut, side
 
-    capacities: [layers, n, n] as in `max_flows`.
 
-    >>> pair = max_flow(np.asarray([[[0.5, 0.5], [0.0, 1.0]]] * 2), layer=2, source=0, sink=1)
-    >>> pair.value
-    1.0
-    >>> pair.edges[1, 0]
-    array([0.5, 0.5])
+@kernel
+def maximize_from_zero(pair: Any, edges: Any, side: Any, network: Any, memory: Any) -> Any:
+    """Compute a maximum flow by Dinic's algorithm alone; fills edges.residual and side."""
+    net, ws = graph_of(network), workspace_of(memory)
+    edges = Edges(pointer(edges.capacity, 0), pointer(edges.residual, 0), edges.epsilon)
+    clear_inflow(pair.level, net, ws)
+    value, _ = maximize(pair, edges, network, memory)
+    cut = searched_cut(pair, edges.capacity, network, memory)
+    for level in range(1, pair.level):
+        for u in range(pair.end):  # those before pair.first are reached, but not the sink from them
+            side[level, u] = not contains(ws.unreached, level * net.n_words, u)
+    side[pair.level, pair.source] = True
+    return value, cut
+
+
+# Values of many pairs
+
+
+class Job(NamedTuple):
+    """Pairs to solve, and arrays for the results, as `solve_chunk` reads and fills them."""
+
+    levels: Any  # ascending
+    sources: Any
+    sinks: Any
+    sink_capacity: Any  # [sinks], the sum of each sink's last edges; only if all_sources
+    all_sources: bool  # whether sources are all positions in order: then layers bound the next
+    tolerance: float
+    stop: Any  # stop[0] is read before every pair: other threads set it to end the work
+    lower: Any  # [levels, sources, sinks], results: values
+    upper: Any  # bounds
+    proofs: Any  # indices of PROOFS
+
+
+class Chunk(NamedTuple):
+    """A range of indices of a job's levels, and one of its sources."""
+
+    first_level: int
+    end_level: int
+    first_source: int
+    end_source: int
+
+
+@kernel
+def solve_chunk(network: Any, chunk: Any, job: Any, memory: Any) -> None:
+    """Solve all pairs of a chunk.
+
+    network, chunk and job may be plain tuples, which Numba unpacks faster than named ones.
     """
-    given = np.asarray(capacities, dtype=np.float64)
-    network, factor, unlimited = build_network(given)
-    check_numbers("layer", [layer], 1, network.depth)
-    check_numbers("position", [source, sink], 0, network.n - 1)
-    value, residual, side = solve_in_full(network, layer, source, sink)
-    shape = (network.depth, network.n, network.n)
-    edges = (network.capacity - residual).reshape(shape)[:layer] * factor
-    value = np.inf if value >= unlimited else float(value * factor)
-    return PairFlow(value, np.maximum(edges, 0.0), side)
+    network, chunk, job = Network(*network), Chunk(*chunk), Job(*job)
+    ws = workspace_of(memory)
+    n = network.n
+    for i in range(chunk.first_level, chunk.end_level):
+        level = job.levels[i]
+        bounded = job.all_sources and i > 0 and level > 2 and job.levels[i - 1] == level - 1
+        for r in range(chunk.first_source, chunk.end_source):
+            s = job.sources[r]
+            if level > 2:
+                order_source_edges(level, s, network, memory)
+            edges = pointer(network.capacity, ((level - 1) * n + s) * n)
+            for k in range(job.sinks.size):
+                if job.stop[0] != 0:
+                    return
+                if bounded:
+                    value = flow_from_layer_below(
+                        s, k, n, job.sink_capacity[k], job.lower[i - 1], job.upper[i - 1], edges,
+                        ws.demand,
+                    )  # fmt: skip
+                    if value != UNKNOWN:
+                        job.lower[i, r, k] = job.upper[i, r, k] = value
+                        job.proofs[i, r, k] = LAYER_BOUNDS
+                        continue
+                pair = pair_of(level, s, job.sinks[k], network)
+                value, cut, proof = solve_pair(pair, job.tolerance, network, memory)
+                job.lower[i, r, k] = value
+                job.upper[i, r, k] = cut
+                job.proofs[i, r, k] = proof
+
+
+@inlined
+def solve_pair(pair: Any, tolerance: float, network: Any, memory: Any) -> tuple[float, float, int]:
+    """Return the maximum flow of a pair, the capacity of a cut, and how they were proved.
+
+    `order_source_edges` must have been called for the source.
+    """
+    net, ws = graph_of(network), workspace_of(memory)
+    if net.causal is not None and pair.source < pair.sink:
+        return 0.0, 0.0, CLOSED_FORM
+    if pair.level <= 2:
+        value = closed_form(pair, net)
+        return value, value, CLOSED_FORM
+    value, end, pushes = greedy_flow(pair, network, memory)
+    if end != BLOCKED:
+        return value, value, END_CUT
+    if pushes <= ws.log_size:
+        cut = guessed_cut(value, pair, network, memory)
+        if cut - value <= PROOF_TOLERANCE:
+            return cut, cut, GUESSED_CUT
+        if tolerance > 0:
+            cut = min(cut, end_cut(pair, net))
+            if cut - value <= tolerance:
+                return value, cut, WITHIN_TOLERANCE
+        load_greedy_flow(pair, pushes, network, memory)
+    else:  # the log does not hold the whole flow: start again from zero
+        value = 0.0
+        reset_residual(pair.level, net, ws)
+    edges = Edges(net.capacity, ws.residual, EPSILON)
+    added, rounds = maximize(pair, edges, network, memory)
+    value += added
+    cut = searched_cut(pair, net.capacity, network, memory)
+    if abs(cut - value) > PROOF_TOLERANCE:
+        return value, cut, UNPROVED
+    return cut, cut, (AUGMENTED if rounds else SEARCHED_CUT)
+
+
+@inlined
+def closed_form(pair: Any, net: Any) -> float:
+    """Return the flow through one or two layers: an edge, or a sum of minima."""
+    n, s, t = net.n, pair.source, pair.sink
+    if pair.level == 1:
+        return float(net.capacity[s * n + t])
+    value = 0.0
+    for q in range(n):
+        value += min(net.capacity[(n + s) * n + q], net.column[t * n + q])
+    return value
+
+
+@inlined
+def end_cut(pair: Any, net: Any) -> float:
+    """Return the smaller of the cuts around the source and around the sink."""
+    n = net.n
+    out = 0.0
+    into = 0.0
+    for q in range(pair.first, pair.end):
+        out += net.capacity[((pair.level - 1) * n + pair.source) * n + q]
+        into += net.column[pair.sink * n + q]
+    return min(out, into)

@@ -1,18 +1,7 @@
-"""A cut guessed from where the greedy flow gave up, summed from the capacities alone.
+"""Proofs without a search: a cut guessed from the greedy flow, and bounds from the layer below.
 
-Positions that could not place what they were given have no unused edge to one that still can.
-So if the source's side of a cut is made of such positions, its outgoing edges are full; and if
-moreover no flow comes back into it, their capacities add up to the flow, which proves both
-maximal and minimal. The guess costs far less than a search of the residual graph. When it is
-wrong its sum is larger than the flow, nothing worse.
-
-What the flows of one layer prove about the next one, without a flow.
-
-The source's side of a cut has some positions S of the level below the source on it. The cut then
-holds the source's edges to all others, and a cut between S and the sink. The latter is at least the
-largest flow that a single position of S has, and need not be more than the sum of their flows. So
-the layer below tells how small the smallest cut can be, and how large it is at most; where the two
-meet, that is the flow.
+Both are sums and minima of capacities and known flows. `residual` proves by search what they
+cannot.
 """
 
 from __future__ import annotations
@@ -21,135 +10,150 @@ from typing import Any
 
 import numpy as np
 
-from attnflow.maxflow.jit import ONE, add, first_member, holds, inlined, vectorized
-from attnflow.maxflow.layout import CERTIFIED, NOTHING, span, tables_of, workspace_of
+from attnflow.maxflow.jit import (
+    NO_MEMBER,
+    ONE,
+    contains,
+    first_member,
+    inlined,
+    insert,
+    vectorized,
+)
+from attnflow.maxflow.layout import workspace_of
+from attnflow.maxflow.network import EPSILON, PROOF_TOLERANCE, graph_of
 
-U = np.uint64
+# Returned by `flow_from_layer_below` if the bounds do not meet.
+UNKNOWN = -1.0
+
+# A cut guessed from the greedy flow
 
 
 @vectorized
-def guessed_cut(level: int, s: int, t: int, value: float, network: Any, scratch: Any) -> float:
-    """The capacity of a cut that is a good guess after a greedy flow got stuck at `value`.
+def guessed_cut(value: float, pair: Any, network: Any, memory: Any) -> float:
+    """Return the capacity of a cut that is probably minimum, after a greedy flow of `value`.
 
-    Infinity when so many positions gave up that a search is the better way.
+    A blocked position has no unsaturated edge to an unblocked one. So if the source's side of a
+    cut consists of blocked positions, its outgoing edges are saturated; if moreover no flow
+    returns into it, its capacity equals the flow, which proves that both are optimal. If the
+    guess is wrong, the cut is larger than the flow. Returns infinity if there are so many blocked
+    positions that a search is cheaper.
     """
-    net, ws = tables_of(network), workspace_of(network, scratch)
-    n, words = net.n, net.n_words
-    first, end = span(s, t, net)
-    for m in range(2, level):
-        for w in range(words):
-            ws.unseen[m * words + w] = U(0)  # here: the source's side
-    row = ((level - 1) * n + s) * n
+    net, ws = graph_of(network), workspace_of(memory)
+    n, n_words = net.n, net.n_words
+    side = ws.unreached  # here: the source's side of the cut, levels 2 … pair.level - 1
+    for e in range(2 * n_words, pair.level * n_words):
+        side[e] = NO_MEMBER
+    row = ((pair.level - 1) * n + pair.source) * n
     cut = 0.0
-    for u in range(first, end):  # below the source: exactly those whose edge is not used up
-        if net.capacity[row + u] - ws.sent[u] > NOTHING:
-            add(ws.unseen, (level - 1) * words, u)
+    for u in range(pair.first, pair.end):  # one level down: exactly the unsaturated edges
+        if net.capacity[row + u] - ws.source_flow[u] > EPSILON:
+            insert(side, (pair.level - 1) * n_words, u)
         else:
             cut += net.capacity[row + u]
-    for m in range(level - 2, 1, -1):
-        if not keep_reachable(m, s, t, net, ws):
+    for level in range(pair.level - 2, 1, -1):
+        if not add_blocked(level, side, pair, net, ws):
             return np.inf
-    for m in range(level - 1, 2, -1):
-        for u in range(first, end):
-            if holds(ws.unseen, m * words, u):
-                row = ((m - 1) * n + u) * n
-                cut += capacity_across(row, (m - 1) * words, s, t, net, ws)
+    for level in range(pair.level - 1, 2, -1):
+        for u in range(pair.first, pair.end):
+            if contains(side, level * n_words, u):
+                row = ((level - 1) * n + u) * n
+                cut += capacity_across(row, (level - 1) * n_words, side, pair, net)
         if cut > value + 1.0:
             return np.inf
-    return cut + last_levels(s, t, net, ws)
+    return cut + lowest_cut(side, pair, net, ws)
 
 
 @inlined
-def keep_reachable(m: int, s: int, t: int, net: Any, ws: Any) -> bool:
-    """Of the given-up positions of level m, put those on the source's side that belong there.
+def add_blocked(level: int, side: Any, pair: Any, net: Any, ws: Any) -> bool:
+    """Add blocked positions of a level to the source's side, where that makes the cut smaller.
 
-    A position belongs there if more comes in from that side than goes out to the other.
-    Says no when there are too many to weigh one by one.
+    It does if more capacity enters a position from this side than leaves it to the other.
+    Returns False if there are too many to check.
     """
-    n, words = net.n, net.n_words
-    first, end = span(s, t, net)
-    weighed = 0
-    for u in range(first, end):
-        if holds(ws.alive, m * words, u):
+    n, n_words = net.n, net.n_words
+    checked = 0
+    for u in range(pair.first, pair.end):
+        if contains(ws.unblocked, level * n_words, u):
             continue
-        weighed += 1
-        if weighed > 16 + n // 4:
+        checked += 1
+        if checked > 16 + n // 4:
             return False
-        row = ((m - 1) * n + u) * n
-        leaving = 0.0
-        for q in range(first, end):
-            if m == 2:
-                into_sink = net.column[t * n + q]
-                leaving += min(net.capacity[row + q], into_sink)
-            elif holds(ws.alive, (m - 1) * words, q):
-                leaving += net.capacity[row + q]
-        for w in range(words):
-            word = ws.unseen[(m + 1) * words + w]
+        row = ((level - 1) * n + u) * n
+        change = 0.0
+        for q in range(pair.first, pair.end):
+            if level == 2:
+                change += min(net.capacity[row + q], net.column[pair.sink * n + q])
+            elif contains(ws.unblocked, (level - 1) * n_words, q):
+                change += net.capacity[row + q]
+        for w in range(n_words):
+            word = side[(level + 1) * n_words + w]
             while word != 0:
                 p = first_member(word, w)
                 word &= word - ONE
-                leaving -= net.capacity[(m * n + p) * n + u]
-        if leaving < 0:
-            add(ws.unseen, m * words, u)
+                change -= net.capacity[(level * n + p) * n + u]
+        if change < 0:
+            insert(side, level * n_words, u)
     return True
 
 
 @inlined
-def capacity_across(row: int, below: int, s: int, t: int, net: Any, ws: Any) -> float:
-    """What one position can send to the sink's side of the level below."""
-    first, end = span(s, t, net)
+def capacity_across(row: int, below: int, side: Any, pair: Any, net: Any) -> float:
+    """Return the capacity of one position's edges to the sink's side of the level below."""
     total = 0.0
-    for q in range(first, end):
-        if not holds(ws.unseen, below, q):
+    for q in range(pair.first, pair.end):
+        if not contains(side, below, q):
             total += net.capacity[row + q]
     return total
 
 
 @inlined
-def last_levels(s: int, t: int, net: Any, ws: Any) -> float:
-    """The cheapest cut below level 2: each level-1 position goes to the side that costs less."""
+def lowest_cut(side: Any, pair: Any, net: Any, ws: Any) -> float:
+    """Return the smallest cut below level 2: each position of level 1 is cut above or below."""
     n = net.n
-    first, end = span(s, t, net)
-    for q in range(first, end):
-        ws.taken[q] = 0.0
-    for u in range(first, end):
-        if holds(ws.unseen, 2 * net.n_words, u):
+    above = ws.cursor_flow  # the greedy flow is done with it
+    for q in range(pair.first, pair.end):
+        above[q] = 0.0
+    for u in range(pair.first, pair.end):
+        if contains(side, 2 * net.n_words, u):
             row = (n + u) * n
-            for q in range(first, end):
-                ws.taken[q] += net.capacity[row + q]
+            for q in range(pair.first, pair.end):
+                above[q] += net.capacity[row + q]
     cut = 0.0
-    for q in range(first, end):
-        cut += min(ws.taken[q], net.column[t * n + q])
+    for q in range(pair.first, pair.end):
+        cut += min(above[q], net.column[pair.sink * n + q])
     return cut
 
 
-UNSETTLED = -1.0
+# Bounds from the layer below
 
 
 @vectorized
-def settled_flow(
-    s: int, k: int, n: int, into: float, lower: Any, upper: Any, edges: Any, flows: Any
+def flow_from_layer_below(
+    s: int, k: int, n: int, sink_capacity: float, lower: Any, upper: Any, edges: Any, flows: Any
 ) -> float:
-    """The flow from s to sink number k if the flows of the level below leave no choice.
+    """Return the flow from s to sink number k if the flows one level below determine it.
 
-    lower, upper: [positions, sinks], bounds of these flows; into: what the sink can take in;
-    edges: [n], those of the source; flows: [n], scratch.
+    A cut has some positions S of the level below on the source's side. It consists of the
+    source's edges to all other positions, and of a cut between S and the sink. The latter is at
+    least the largest flow of a position in S, and at most the sum of their flows. This bounds
+    the minimum cut from both sides; if the bounds meet, they are the flow. Else returns UNKNOWN.
+
+    lower, upper: [positions, sinks], bounds of the flows one level below. sink_capacity: the sum
+    of the last edges. edges: [n], the source's capacities. flows: [n], temporary.
     """
-    most = 0.0
+    bound = 0.0
     for u in range(n):
-        most += min(edges[u], upper[u, k])
-    most = min(most, into)
+        bound += min(edges[u], upper[u, k])
+    bound = min(bound, sink_capacity)
     for u in range(n):
         flows[u] = lower[u, k]
-    enough = most - CERTIFIED / 4
-    for j in range(n):
-        u = (
-            s + j if s + j < n else s + j - n
-        )  # the source's own position first: it says no most often
-        if flows[u] < enough:  # the smallest cut with u and nobody better on the source's side
+    enough = bound - PROOF_TOLERANCE / 4
+    for j in range(n):  # the source's own position first, since it most often refutes the bound
+        u = s + j if s + j < n else s + j - n
+        if flows[u] < enough:  # the smallest cut with u, and no position with more flow, in S
             cut = flows[u]
             for w in range(n):
                 cut += edges[w] if flows[w] > flows[u] else 0.0
             if cut < enough:
-                return UNSETTLED
-    return most
+                return UNKNOWN
+    return bound

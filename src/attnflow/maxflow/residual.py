@@ -1,301 +1,350 @@
-"""The sturdy half of the solver: a search of the residual graph that ends in a cut.
+"""Dinic's algorithm on the residual graph: it augments any flow to a maximum flow with its cut.
 
-Starts from any flow, also from none, sends more along shortest augmenting paths, and stops
-when the source reaches no further. What it then has reached is the source's side of a minimum
-cut. The code only adds, subtracts and compares, so it also runs on whole numbers, where there
-is no rounding at all.
+A breadth-first search finds the nodes that the source reaches over edges with residual capacity.
+If it reaches the sink, a blocking flow is pushed along shortest augmenting paths, and the search
+starts again. If not, the nodes that it reached are the source's side of a minimum cut. The code
+only adds, subtracts and compares, so it also runs on integers, without any rounding.
 
-Two things keep a search cheap on dense layers: only positions not yet reached are looked at,
-so a layer is swept about once, and flow can only be taken back over edges that carry some,
-which the `inflow` sets know.
+Two properties keep a search cheap on dense layers. It looks only at positions not yet reached,
+so it visits each layer about once. And flow can be cancelled only on edges that carry some, which
+the `inflow` sets list.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnflow.maxflow.jit import ONE, add, drop, fill, first_member, holds, inlined, kernel
-from attnflow.maxflow.layout import log_size, span, tables_of, workspace_of
-
-U = np.uint64
-
-
-@inlined
-def search(
-    level: int, s: int, t: int, nothing: Any, capacity: Any, residual: Any, net: Any, ws: Any
-) -> bool:
-    """Breadth first from (level, s) through edges with room; says whether token t was reached.
-
-    ws.climbs tells by how many steps back up each node was reached: with the level that is
-    its distance. ws.unseen is left with the positions of levels 1 … level - 1 on the sink's
-    side, ws.open with the others.
-    """
-    n, words = net.n, net.n_words
-    first, end = span(s, t, net)
-    for m in range(1, level):
-        fill(ws.unseen, m * words, words, first, end)
-        for w in range(words):
-            ws.open[m * words + w] = U(0)
-    head, tail = 0, 1
-    ws.queue[0], ws.queue_level[0] = level * n + s, level
-    ws.climbs[level * n + s] = 0
-    while head < tail:
-        node, m = ws.queue[head], ws.queue_level[head]
-        head += 1
-        row = (node - n) * n  # edges down, into level m - 1
-        if m == 1:
-            if residual[row + t] > nothing:
-                ws.climbs[t] = ws.climbs[node]
-                return True
-        else:
-            for w in range(words):
-                word = ws.unseen[(m - 1) * words + w]
-                while word != 0:
-                    q = first_member(word, w)
-                    word &= word - ONE
-                    if residual[row + q] > nothing:
-                        tail = reach(m - 1, q, ws.climbs[node], tail, net, ws)
-        if m < level - 1:  # take back what comes in from level m + 1
-            for w in range(words):
-                word = ws.inflow[node * words + w] & ws.unseen[(m + 1) * words + w]
-                while word != 0:
-                    p = first_member(word, w)
-                    word &= word - ONE
-                    edge = (m * n + p) * n + node - m * n
-                    if capacity[edge] - residual[edge] > nothing:
-                        tail = reach(m + 1, p, ws.climbs[node] + 1, tail, net, ws)
-    return False
+from attnflow.maxflow.jit import (
+    NO_MEMBER,
+    ONE,
+    contains,
+    fill,
+    first_member,
+    inlined,
+    insert,
+    kernel,
+    members_from,
+    remove,
+)
+from attnflow.maxflow.layout import unpack_edge, workspace_of
+from attnflow.maxflow.network import graph_of
 
 
-@inlined
-def reach(m: int, u: int, climbs: int, tail: int, net: Any, ws: Any) -> int:
-    """Note that (m, u) was reached; returns the new end of the queue."""
-    drop(ws.unseen, m * net.n_words, u)
-    add(ws.open, m * net.n_words, u)
-    node = m * net.n + u
-    ws.climbs[node] = climbs
-    ws.arc[node] = 0
-    ws.queue[tail] = node
-    ws.queue_level[tail] = m
-    return tail + 1
+class Edges(NamedTuple):
+    """Edges of a residual graph: real numbers, or integers."""
 
-
-@inlined
-def step_back(
-    k: int, level: int, s: int, nothing: Any, capacity: Any, residual: Any, net: Any, ws: Any
-) -> bool:
-    """Lengthen the path by a node from which a shortest path comes to its end, number k.
-
-    Says no when there is none left. ws.path_edge[k] is the edge between the two, bit for bit
-    inverted where its flow is taken back.
-    """
-    n, words = net.n, net.n_words
-    node, m = ws.queue[k], ws.queue_level[k]
-    u = node - m * n
-    climbs = ws.climbs[node]
-    first = ws.arc[node]
-    if m == level - 1:
-        edge = (m * n + s) * n + u
-        if climbs == 0 and residual[edge] > nothing:
-            return lengthen(k, level * n + s, level, edge, s, ws)
-        first = max(first, n)
-    if first < n:  # from above, over an edge with room
-        for w in range(first >> 6, words):
-            word = ws.open[(m + 1) * words + w]
-            if w == first >> 6:
-                word &= ~((ONE << U(first & 63)) - ONE)
-            while word != 0:
-                p = first_member(word, w)
-                word &= word - ONE
-                edge = (m * n + p) * n + u
-                if ws.climbs[(m + 1) * n + p] == climbs and residual[edge] > nothing:
-                    ws.arc[node] = p
-                    return lengthen(k, (m + 1) * n + p, m + 1, edge, p, ws)
-        first = n
-    if m > 1 and climbs > 0:  # from below, over an edge whose flow can be taken back
-        row = (node - n) * n
-        for z in range(first - n, n):
-            below = (m - 1) * n + z
-            if (
-                ws.climbs[below] == climbs - 1
-                and capacity[row + z] - residual[row + z] > nothing
-                and holds(ws.open, (m - 1) * words, z)
-            ):
-                ws.arc[node] = n + z
-                return lengthen(k, below, m - 1, ~(row + z), z, ws)
-    return False
-
-
-@inlined
-def lengthen(k: int, node: int, level: int, edge: int, position: int, ws: Any) -> bool:
-    """Put a node behind number k of the path."""
-    ws.queue[k + 1], ws.queue_level[k + 1] = node, level
-    ws.path_edge[k], ws.path_from[k] = edge, position
-    return True
-
-
-@inlined
-def block(
-    level: int, s: int, t: int, nothing: Any, capacity: Any, residual: Any, net: Any, ws: Any
-) -> Any:
-    """Send flow along shortest paths until every one is blocked; returns how much.
-
-    Depth first from the sink back to the source over the distances that `search` left: in that
-    direction nearly every step leads on. The path lies in ws.queue, sink's end first.
-    """
-    n = net.n
-    added = nothing - nothing
-    fewest = ws.climbs[t]
-    first, behind = span(s, t, net)
-    for last in range(first, behind):
-        if ws.climbs[n + last] != fewest or not holds(ws.open, net.n_words, last):
-            continue
-        end = last * n + t
-        ws.queue[0], ws.queue_level[0] = n + last, 1
-        k = 0
-        while k >= 0 and residual[end] > nothing:
-            if ws.queue_level[k] == level:
-                give, k = push_path(k, residual[end], capacity, residual, net, ws)
-                residual[end] -= give
-                remember(end, net, ws)
-                added += give
-            elif step_back(k, level, s, nothing, capacity, residual, net, ws):
-                k += 1
-            else:
-                m = ws.queue_level[k]
-                drop(ws.open, m * net.n_words, ws.queue[k] - m * n)
-                k -= 1
-    return added
-
-
-@inlined
-def push_path(length: int, give: Any, capacity: Any, residual: Any, net: Any, ws: Any) -> Any:
-    """Send up to `give` along the path; returns the amount and the last node still of use.
-
-    That is the one on the sink's side of the full edge nearest to the sink.
-    """
-    keep = length - 1
-    for k in range(length):
-        edge = ws.path_edge[k]
-        room = residual[edge] if edge >= 0 else capacity[~edge] - residual[~edge]
-        if room < give:
-            give = room
-            keep = k
-    for k in range(length):
-        edge = ws.path_edge[k]
-        if edge >= 0:
-            residual[edge] -= give
-            add(ws.inflow, ws.queue[k] * net.n_words, ws.path_from[k])
-            remember(edge, net, ws)
-        else:
-            residual[~edge] += give
-            remember(~edge, net, ws)
-    return give, keep
-
-
-@inlined
-def remember(edge: Any, net: Any, ws: Any) -> None:
-    """Note that this entry of the residual graph has to be put back."""
-    count = ws.touched[0]
-    if count < 2 * log_size(net.n, net.depth) - 1:
-        ws.touched[count + 1] = np.int64(edge)
-    ws.touched[0] = count + 1
+    capacity: Any  # [depth, n, n] flat
+    residual: Any  # the same, changed while flow is pushed
+    epsilon: Any  # residual capacities up to this count as zero
 
 
 @kernel
-def maximize(
-    level: int, s: int, t: int, nothing: Any,
-    capacity: Any, residual: Any, network: Any, scratch: Any,
-) -> Any:  # fmt: skip
-    """Augment until no path is left; returns what was added and in how many rounds."""
-    net, ws = tables_of(network), workspace_of(network, scratch)
-    added = nothing - nothing
+def maximize(pair: Any, edges: Any, network: Any, memory: Any) -> Any:
+    """Augment the flow until it is maximum; returns the flow added and the number of rounds."""
+    net, ws = graph_of(network), workspace_of(memory)
+    added = edges.epsilon - edges.epsilon  # zero of the right type
     rounds = 0
-    while search(level, s, t, nothing, capacity, residual, net, ws):
-        added += block(level, s, t, nothing, capacity, residual, net, ws)
+    while search(pair, edges, net, ws):
+        added += push_blocking_flow(pair, edges, net, ws)
         rounds += 1
     return added, rounds
 
 
 @kernel
-def cut_capacity(level: int, s: int, t: int, capacity: Any, network: Any, scratch: Any) -> Any:
-    """The capacity of the cut that the last, fruitless search left in ws.unseen."""
-    net, ws = tables_of(network), workspace_of(network, scratch)
-    n, words = net.n, net.n_words
-    first, end = span(s, t, net)
+def searched_cut(pair: Any, capacity: Any, network: Any, memory: Any) -> Any:
+    """Return the capacity of the cut around the nodes that the last search reached."""
+    net, ws = graph_of(network), workspace_of(memory)
+    n, n_words = net.n, net.n_words
     cut = capacity[0] - capacity[0]
-    for m in range(level, 0, -1):
-        for u in range(first, end):
-            if (u != s) if m == level else holds(ws.unseen, m * words, u):
+    for level in range(pair.level, 0, -1):
+        for u in range(pair.first, pair.end):
+            if level == pair.level:
+                outside = u != pair.source
+            else:
+                outside = contains(ws.unreached, level * n_words, u)
+            if outside:
                 continue
-            row = ((m - 1) * n + u) * n
-            if m == 1:
-                cut += capacity[row + t]
+            row = ((level - 1) * n + u) * n
+            if level == 1:
+                cut += capacity[row + pair.sink]
                 continue
-            for w in range(words):
-                word = ws.unseen[(m - 1) * words + w]
+            for w in range(n_words):
+                word = ws.unreached[(level - 1) * n_words + w]
                 while word != 0:
                     cut += capacity[row + first_member(word, w)]
                     word &= word - ONE
     return cut
 
 
+# Search
+
+
 @inlined
-def clear_inflow(level: int, net: Any, ws: Any) -> None:
-    """Forget where flow came from, for the levels below `level`."""
-    for e in range(level * net.n * net.n_words):
-        ws.inflow[e] = U(0)
+def search(pair: Any, edges: Any, net: Any, ws: Any) -> bool:
+    """Search the residual graph breadth first; returns whether the sink was reached.
+
+    A path of the residual graph goes down over unsaturated edges, and up where it cancels flow.
+    Its length follows from the number of its steps up, which ws.back_steps holds for each node.
+    ws.reached and ws.unreached divide the positions of levels 1 … pair.level - 1.
+    """
+    n, n_words, top = net.n, net.n_words, pair.level
+    for level in range(1, top):
+        fill(ws.unreached, level * n_words, n_words, pair.first, pair.end)
+        for w in range(n_words):
+            ws.reached[level * n_words + w] = NO_MEMBER
+    head, tail = 0, 1
+    ws.queue[0], ws.queue_level[0] = top * n + pair.source, top
+    ws.back_steps[top * n + pair.source] = 0
+    while head < tail:
+        node, level = ws.queue[head], ws.queue_level[head]
+        head += 1
+        if level == 1:
+            if edges.residual[(node - n) * n + pair.sink] > edges.epsilon:
+                ws.back_steps[pair.sink] = ws.back_steps[node]
+                return True
+        else:
+            tail = reach_below(node, level, tail, edges, net, ws)
+        if level < top - 1:
+            tail = reach_above(node, level, tail, edges, net, ws)
+    return False
+
+
+@inlined
+def reach_below(node: int, level: int, tail: int, edges: Any, net: Any, ws: Any) -> int:
+    """Reach all positions below a node to which it has an unsaturated edge."""
+    n, n_words = net.n, net.n_words
+    row = (node - n) * n
+    for w in range(n_words):
+        word = ws.unreached[(level - 1) * n_words + w]
+        while word != 0:
+            q = first_member(word, w)
+            word &= word - ONE
+            if edges.residual[row + q] > edges.epsilon:
+                tail = reach(level - 1, q, ws.back_steps[node], tail, net, ws)
+    return tail
+
+
+@inlined
+def reach_above(node: int, level: int, tail: int, edges: Any, net: Any, ws: Any) -> int:
+    """Reach all positions above a node from which it receives flow, which can be cancelled."""
+    n, n_words = net.n, net.n_words
+    for w in range(n_words):
+        word = ws.inflow[node * n_words + w] & ws.unreached[(level + 1) * n_words + w]
+        while word != 0:
+            p = first_member(word, w)
+            word &= word - ONE
+            edge = (level * n + p) * n + node - level * n
+            if edges.capacity[edge] - edges.residual[edge] > edges.epsilon:
+                tail = reach(level + 1, p, ws.back_steps[node] + 1, tail, net, ws)
+    return tail
+
+
+@inlined
+def reach(level: int, u: int, back_steps: int, tail: int, net: Any, ws: Any) -> int:
+    """Mark (level, u) as reached and put it into the queue; returns the new end of the queue."""
+    remove(ws.unreached, level * net.n_words, u)
+    insert(ws.reached, level * net.n_words, u)
+    node = level * net.n + u
+    ws.back_steps[node] = back_steps
+    ws.current_arc[node] = 0
+    ws.queue[tail] = node
+    ws.queue_level[tail] = level
+    return tail + 1
+
+
+# Blocking flow
+
+
+@inlined
+def push_blocking_flow(pair: Any, edges: Any, net: Any, ws: Any) -> Any:
+    """Push flow along shortest paths until each of them is blocked; returns how much.
+
+    Depth first from the sink back to the source, because few steps in this direction lead to
+    dead ends. The path lies in ws.queue, the sink's end first.
+    """
+    n, t = net.n, pair.sink
+    added = edges.epsilon - edges.epsilon
+    for last in range(pair.first, pair.end):
+        if ws.back_steps[n + last] != ws.back_steps[t]:
+            continue
+        if not contains(ws.reached, net.n_words, last):
+            continue
+        end = last * n + t
+        ws.queue[0], ws.queue_level[0] = n + last, 1
+        k = 0
+        while k >= 0 and edges.residual[end] > edges.epsilon:
+            if ws.queue_level[k] == pair.level:
+                flow, k = push_path(k, edges.residual[end], edges, net, ws)
+                edges.residual[end] -= flow
+                note_change(end, ws)
+                added += flow
+            elif extend_path(k, pair, edges, net, ws):
+                k += 1
+            else:
+                level = ws.queue_level[k]
+                remove(ws.reached, level * net.n_words, ws.queue[k] - level * n)
+                k -= 1
+    return added
+
+
+@inlined
+def extend_path(k: int, pair: Any, edges: Any, net: Any, ws: Any) -> bool:
+    """Extend the path beyond its node number k by a node that precedes it on a shortest path.
+
+    Returns False if there is none: the node is a dead end.
+    """
+    n = net.n
+    node, level = ws.queue[k], ws.queue_level[k]
+    arc = ws.current_arc[node]  # below n: an edge from above, from n on: one whose flow cancels
+    if level == pair.level - 1:
+        edge = (level * n + pair.source) * n + node - level * n
+        if ws.back_steps[node] == 0 and edges.residual[edge] > edges.epsilon:
+            return append_node(k, pair.level, pair.source, edge, net, ws)
+        arc = max(arc, n)
+    if arc < n:
+        if extend_upwards(k, node, level, arc, edges, net, ws):
+            return True
+        arc = n
+    if level > 1 and ws.back_steps[node] > 0:
+        return extend_downwards(k, node, level, arc - n, edges, net, ws)
+    return False
+
+
+@inlined
+def extend_upwards(k: int, node: int, level: int, arc: int, edges: Any, net: Any, ws: Any) -> bool:
+    """Extend the path by a node above that has an unsaturated edge to this one."""
+    n, n_words = net.n, net.n_words
+    for w in range(arc >> 6, n_words):
+        word = ws.reached[(level + 1) * n_words + w]
+        if w == arc >> 6:
+            word = members_from(word, arc)
+        while word != 0:
+            p = first_member(word, w)
+            word &= word - ONE
+            edge = (level * n + p) * n + node - level * n
+            precedes = ws.back_steps[(level + 1) * n + p] == ws.back_steps[node]
+            if precedes and edges.residual[edge] > edges.epsilon:
+                ws.current_arc[node] = p
+                return append_node(k, level + 1, p, edge, net, ws)
+    return False
+
+
+@inlined
+def extend_downwards(
+    k: int, node: int, level: int, first: int, edges: Any, net: Any, ws: Any
+) -> bool:
+    """Extend the path by a node below that receives flow from this one, which can be cancelled."""
+    n = net.n
+    row = (node - n) * n
+    for q in range(first, n):
+        if (
+            ws.back_steps[(level - 1) * n + q] == ws.back_steps[node] - 1
+            and edges.capacity[row + q] - edges.residual[row + q] > edges.epsilon
+            and contains(ws.reached, (level - 1) * net.n_words, q)
+        ):
+            ws.current_arc[node] = n + q
+            return append_node(k, level - 1, q, ~(row + q), net, ws)
+    return False
+
+
+@inlined
+def append_node(k: int, level: int, u: int, edge: int, net: Any, ws: Any) -> bool:
+    """Append (level, u) to the path behind its node number k; returns True."""
+    ws.queue[k + 1], ws.queue_level[k + 1] = level * net.n + u, level
+    ws.path_edge[k], ws.path_from[k] = edge, u
+    return True
+
+
+@inlined
+def push_path(length: int, flow: Any, edges: Any, net: Any, ws: Any) -> Any:
+    """Push up to `flow` along the path; returns how much, and the number of a node on the path.
+
+    The path can be extended again from this node: the nearest to the sink that lies below a
+    saturated edge.
+    """
+    keep = length - 1
+    for k in range(length):
+        edge = ws.path_edge[k]
+        room = edges.residual[edge] if edge >= 0 else edges.capacity[~edge] - edges.residual[~edge]
+        if room < flow:
+            flow = room
+            keep = k
+    for k in range(length):
+        edge = ws.path_edge[k]
+        if edge >= 0:
+            edges.residual[edge] -= flow
+            insert(ws.inflow, ws.queue[k] * net.n_words, ws.path_from[k])
+            note_change(edge, ws)
+        else:
+            edges.residual[~edge] += flow
+            note_change(~edge, ws)
+    return flow, keep
+
+
+# The residual graph in the workspace
 
 
 @kernel
-def load_greedy(level: int, s: int, t: int, log: int, network: Any, scratch: Any) -> None:
-    """Turn the greedy flow's chains, drops and log into a residual graph."""
-    net, ws = tables_of(network), workspace_of(network, scratch)
-    n = net.n
-    clear_inflow(level, net, ws)
-    put_back(net, ws)
-    for k in range(log):
-        code = ws.log_edge[k]
-        x, u, q = code >> 40, (code >> 20) & 0xFFFFF, code & 0xFFFFF
-        take((x * n + u) * n + q, x * n + q, u, ws.log_amount[k], net, ws)
-    top = level - 1
-    first, end = span(s, t, net)
+def load_greedy_flow(pair: Any, pushes: int, network: Any, memory: Any) -> None:
+    """Make ws.residual the residual graph of the greedy flow."""
+    net, ws = graph_of(network), workspace_of(memory)
+    n, s, t, top = net.n, pair.source, pair.sink, pair.level - 1
+    reset_residual(pair.level, net, ws)
+    for k in range(pushes):
+        x, u, q = unpack_edge(ws.log_edge[k])
+        add_flow(ws.log_amount[k], x, u, q, net, ws)
     for x in range(1, top):
-        for q in range(first, end):
-            take((x * n + s) * n + q, x * n + q, s, ws.swept[x * n + q], net, ws)
-    for u in range(first, end):
-        take((top * n + s) * n + u, top * n + u, s, ws.sent[u], net, ws)
-        take(u * n + t, t, u, net.column[t * n + u] - ws.need[u], net, ws)
-        flow = 0.0
+        for q in range(pair.first, pair.end):
+            add_flow(ws.row_flow[x * n + q], x, s, q, net, ws)
+    for u in range(pair.first, pair.end):
+        add_flow(ws.source_flow[u], top, s, u, net, ws)
+        add_flow(net.column[t * n + u] - ws.demand[u], 0, u, t, net, ws)
+        chain_flow = 0.0
         for x in range(top - 1, 0, -1):
-            row = (x * n + u) * n
-            flow += ws.used[x * n + u]
-            take(row + u, x * n + u, u, flow, net, ws)
+            chain_flow += ws.chain_steps[x * n + u]
+            add_flow(chain_flow, x, u, u, net, ws)
             if u != t:
-                dropped = net.column[(x * n + t) * n + u] - ws.drops[x * n + u]
-                take(row + t, x * n + t, u, dropped, net, ws)
+                add_flow(net.column[(x * n + t) * n + u] - ws.entry[x * n + u], x, u, t, net, ws)
 
 
 @inlined
-def take(edge: int, into: int, u: int, amount: float, net: Any, ws: Any) -> None:
-    """Take `amount` from an edge, which goes from position u into node `into`."""
+def add_flow(amount: float, x: int, u: int, q: int, net: Any, ws: Any) -> None:
+    """Add flow to edge x from u to q, which lowers its residual capacity."""
     if amount > 0:
+        edge = (x * net.n + u) * net.n + q
         ws.residual[edge] -= amount
-        add(ws.inflow, into * net.n_words, u)
-        remember(edge, net, ws)
+        insert(ws.inflow, (x * net.n + q) * net.n_words, u)
+        note_change(edge, ws)
 
 
 @inlined
-def put_back(net: Any, ws: Any) -> None:
-    """Make the residual graph equal to the capacities again."""
-    count = ws.touched[0]
-    if count < 2 * log_size(net.n, net.depth):
+def note_change(edge: Any, ws: Any) -> None:
+    """List an edge of the residual graph as changed; past the end of the list, only count."""
+    count = ws.changes[0]
+    if count < ws.changes_size - 1:
+        ws.changes[count + 1] = np.int64(edge)
+    ws.changes[0] = count + 1
+
+
+@inlined
+def reset_residual(level: int, net: Any, ws: Any) -> None:
+    """Remove all flow: residual capacities equal capacities again, for a source at `level`."""
+    clear_inflow(level, net, ws)
+    count = ws.changes[0]
+    if count < ws.changes_size:
         for k in range(1, count + 1):
-            edge = ws.touched[k]
+            edge = ws.changes[k]
             ws.residual[edge] = net.capacity[edge]
-    else:
+    else:  # more changes than the list holds
         for e in range(net.depth * net.n * net.n):
             ws.residual[e] = net.capacity[e]
-    ws.touched[0] = 0
+    ws.changes[0] = 0
+
+
+@inlined
+def clear_inflow(level: int, net: Any, ws: Any) -> None:
+    """Empty the inflow sets of all nodes below `level`."""
+    for e in range(level * net.n * net.n_words):
+        ws.inflow[e] = NO_MEMBER

@@ -1,9 +1,9 @@
-"""Maximum flows of a layered network: many pairs at once, or one pair in full.
+"""Maximum flows of many pairs at once: `max_flows`, on one or several threads.
 
-Rows (one source, all its sinks) are shared out over threads; the compiled code runs without
-Python's lock. Layers are solved from the bottom up, because what is known of a layer settles
-much of the next (see `settling`). A value whose proof rounding spoils is solved again
-in whole numbers.
+A job is cut into chunks of rows, a row being one source with all its sinks. Threads take chunks
+from a queue, and compiled code solves them without Python's global lock. Layers are solved from
+the lowest up, because the flows of one layer determine many of the next (see `proofs`). Values
+whose proof fails by rounding are solved again with integers.
 """
 
 from __future__ import annotations
@@ -21,44 +21,40 @@ from numpy.typing import NDArray
 
 from attnflow.errors import InputError
 from attnflow.maxflow.jit import announce_compilation
-from attnflow.maxflow.layout import (
-    Network,
-    Scratch,
-    build_network,
-    build_scratch,
-    check_numbers,
-    forget_residual,
-)
+from attnflow.maxflow.layout import TABLES, WORKSPACE, Memory
+from attnflow.maxflow.network import Network, build_network, check_indices
 from attnflow.maxflow.pair import (
+    INTEGERS,
     PROOFS,
-    SOLVED_AGAIN,
     UNPROVED,
-    solve_block,
-    solve_in_whole_numbers,
+    Job,
+    solve_chunk,
+    solve_with_integers,
 )
+from attnflow.progress import Progress
 
 Floats = NDArray[np.float64]
-Progress = Callable[[int, int], None]  # pairs done, pairs in all
-Block = tuple[int, int, int, int]  # the first layer and the one behind the last; the same of rows
+Integers = NDArray[np.int64]
 
-PAIRS_PER_CALL = 2000  # so that a call takes well under a second and can be interrupted
-BLOCKS_PER_THREAD = 16  # of each layer at least, so that no thread waits long for another
-PAIRS_PER_THREAD = 500  # less work than this is not worth another thread
-KEPT, KEPT_BYTES = 4, 16 * 2**20  # how many threads' memory is kept between jobs, and how large
+PAIRS_PER_CALL = 2000  # a call then takes well under a second, and Ctrl-C waits for its end
+CHUNKS_PER_THREAD = 16  # at least, in each layer, so that no thread waits long for another
+PAIRS_PER_THREAD = 500  # below this, another thread does not pay off
+POOL_SIZE = 4  # how many workspaces are kept for later jobs
+POOL_BYTES = 16 * 2**20  # larger workspaces are not kept
 NOT_NEEDED = np.empty(0)
 
-_keeping = Lock()
-_kept: list[tuple[tuple[int, int], Scratch]] = []  # sizes with memory that no thread uses
+_pool_lock = Lock()
+_pool: list[tuple[tuple[int, int], Memory]] = []  # unused workspaces with their n and depth
 
 
 @dataclass(frozen=True)
 class FlowValues:
-    """Maximum flows from every source asked for to every sink asked for.
+    """Maximum flows from all requested sources to all requested sinks.
 
-    values: [layers, sources, sinks], a flow of this size exists.
-    bounds: the same shape, no flow can be larger. Equal to the values within 1e-12 of the
-    largest row sum, unless a tolerance was given.
-    proofs: how many values were proved in which way.
+    values: [layers, sources, sinks]; a flow of this value exists.
+    bounds: the same shape; no flow is larger. Equal to the values within 1e-12 of the largest row
+    sum, unless a tolerance was set.
+    proofs: how many values were proved in which way; the names are those of `pair.PROOFS`.
     """
 
     values: Floats
@@ -76,14 +72,16 @@ def max_flows(
     tolerance: float = 0.0,
     progress: Progress | None = None,
 ) -> FlowValues:
-    """The maximum flow from positions of some layers down to positions of the input.
+    """Compute maximum flows from positions above the given layers to positions of the input.
 
-    capacities: [layers, n, n]; capacities[i, u, q] from u above layer i + 1 to q below it, so
-    layer 1 is the lowest. Infinity is allowed, and so is a flow of that size.
-    layers: from 1; sources, sinks: from 0; all if not given.
-    threads: as many as there are processors if not given. The answer does not depend on it.
-    tolerance: stop at a value this close to a bound that is known without a search.
-    progress: called with the number of pairs done and of all pairs.
+    capacities: [layers, n, n]; capacities[i, u, q] is the capacity from u above layer i + 1 to q
+    below it; layer 1 is the lowest. Infinity is allowed, and flows can be infinite too.
+    layers: numbers from 1. sources, sinks: numbers from 0. All by default.
+    threads: the number of processors by default. Results do not depend on it.
+    tolerance: accept a value this close to an upper bound that is known without a search.
+    progress: called with the number of pairs done and of pairs in total.
+    Raises ShapeError for other shapes, and InputError for negative or NaN capacities and for
+    layers, sources or sinks that do not exist.
 
     >>> max_flows(np.asarray([[[0.5, 0.5], [0.0, 1.0]]])).values
     array([[[0.5, 0.5],
@@ -91,178 +89,197 @@ def max_flows(
     """
     network, factor, unlimited = build_network(np.asarray(capacities, dtype=np.float64))
     n, depth = network.n, network.depth
-    asked = np.arange(1, depth + 1) if layers is None else check_numbers("layer", layers, 1, depth)
-    levels = np.asarray(sorted(set(asked.tolist())), np.int64)
-    origins = np.arange(n) if sources is None else check_numbers("source", sources, 0, n - 1)
-    targets = np.arange(n) if sinks is None else check_numbers("sink", sinks, 0, n - 1)
-    shape = (levels.size, origins.size, targets.size)
-    lower, upper, proofs = np.empty(shape), np.empty(shape), np.empty(shape, np.int64)
-    workers = count_threads(threads, proofs.size)
-    job = _Job(network, levels, origins, targets, tolerance / factor, lower, upper, proofs)
-    job.run(workers, progress)
-    if levels.tolist() != asked.tolist():  # not ascending, or one of them twice
-        order = np.searchsorted(levels, asked)
-        levels, lower, upper, proofs = levels[order], lower[order], upper[order], proofs[order]
-    counts = np.bincount(proofs.reshape(-1), minlength=len(PROOFS))
-    if counts[UNPROVED]:
-        _solve_again(network, levels, origins, targets, lower, upper, proofs)
-        counts = np.bincount(proofs.reshape(-1), minlength=len(PROOFS))
+    asked = np.arange(1, depth + 1) if layers is None else check_indices("layer", layers, 1, depth)
+    job = _create_job(
+        network,
+        levels=np.asarray(sorted(set(asked.tolist())), np.int64),
+        sources=np.arange(n) if sources is None else check_indices("source", sources, 0, n - 1),
+        sinks=np.arange(n) if sinks is None else check_indices("sink", sinks, 0, n - 1),
+        tolerance=tolerance / factor,
+    )
+    _Scheduler(network, job).run(count_threads(threads, job.proofs.size), progress)
+    if np.any(job.proofs == UNPROVED):
+        _solve_unproved(network, job)
+    values, bounds, proofs = job.lower, job.upper, job.proofs
+    if job.levels.tolist() != asked.tolist():  # not ascending, or a layer twice
+        order = np.searchsorted(job.levels, asked)
+        values, bounds, proofs = values[order], bounds[order], proofs[order]
     if unlimited < np.inf:
-        for flows in (lower, upper):
+        for flows in (values, bounds):
             flows[flows >= unlimited] = np.inf
     if factor != 1.0:
-        lower *= factor
-        upper *= factor
-    return FlowValues(lower, upper, dict(zip(PROOFS, counts.tolist(), strict=True)))
+        values *= factor
+        bounds *= factor
+    counts = np.bincount(proofs.reshape(-1), minlength=len(PROOFS))
+    return FlowValues(values, bounds, dict(zip(PROOFS, counts.tolist(), strict=True)))
 
 
-def _solve_again(
-    network: Network,
-    levels: NDArray[np.int64],
-    sources: NDArray[np.int64],
-    sinks: NDArray[np.int64],
-    lower: Floats,
-    upper: Floats,
-    proofs: NDArray[np.int64],
-) -> None:
-    """Solve in whole numbers what is unproved."""
-    for i, j, k in np.argwhere(proofs == UNPROVED):
-        value, _, _ = solve_in_whole_numbers(network, levels[i], sources[j], sinks[k])
-        lower[i, j, k] = upper[i, j, k] = value
-        proofs[i, j, k] = SOLVED_AGAIN
+def _create_job(
+    network: Network, *, levels: Integers, sources: Integers, sinks: Integers, tolerance: float
+) -> Job:
+    n = network.n
+    shape = (levels.size, sources.size, sinks.size)
+    all_sources = sources.size == n and bool((sources == np.arange(n)).all())
+    sink_capacity = NOT_NEEDED
+    if all_sources:
+        sink_capacity = (
+            TABLES.array(network.tables, "column")[: n * n].reshape(n, n).sum(axis=1)[sinks]
+        )
+    return Job(
+        levels,
+        sources,
+        sinks,
+        sink_capacity,
+        all_sources,
+        tolerance,
+        stop=np.zeros(1, np.int64),
+        lower=np.empty(shape),
+        upper=np.empty(shape),
+        proofs=np.empty(shape, np.int64),
+    )
 
 
-def count_threads(threads: int | None, pairs: int) -> int:
-    """How many threads to use for so many pairs."""
+def _solve_unproved(network: Network, job: Job) -> None:
+    """Solve all unproved pairs of a job with integers."""
+    for i, j, k in np.argwhere(job.proofs == UNPROVED):
+        value, _, _ = solve_with_integers(network, job.levels[i], job.sources[j], job.sinks[k])
+        job.lower[i, j, k] = job.upper[i, j, k] = value
+        job.proofs[i, j, k] = INTEGERS
+
+
+# Threads
+
+
+def count_threads(threads: int | None, n_pairs: int) -> int:
+    """Return how many threads to use for this many pairs.
+
+    threads: the most to use, or None for the number of processors.
+    """
     if threads is not None and threads < 1:
         raise InputError(
             f"threads is {threads}",
             expected="a number from 1",
             fix="Leave it out to use all processors.",
         )
-    most = pairs // PAIRS_PER_THREAD
-    return 1 if most < 2 else min(threads or _processors(), most)
+    most = n_pairs // PAIRS_PER_THREAD
+    return 1 if most < 2 else min(threads or _count_processors(), most)
 
 
-def take_scratch(n: int, depth: int) -> Scratch:
-    """A thread's memory for networks of this size: that of an earlier job, or fresh."""
-    with _keeping:
-        for i, (size, scratch) in enumerate(_kept):
-            if size == (n, depth):
-                del _kept[i]
-                forget_residual(scratch, n, depth)
-                return scratch
-    return build_scratch(n, depth)
-
-
-def keep_scratch(n: int, depth: int, scratch: Scratch) -> None:
-    """Keep a thread's memory for a later job, unless it is much or there is much already."""
-    if scratch.reals.nbytes + scratch.wholes.nbytes + scratch.words.nbytes <= KEPT_BYTES:
-        with _keeping:
-            _kept.append(((n, depth), scratch))
-            del _kept[:-KEPT]
-
-
-def _processors() -> int:
-    """How many processors this process may use."""
+def _count_processors() -> int:
+    """Return how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-class _Job:
-    """All the pairs of one call, in blocks that threads take from a queue."""
+class _Scheduler:
+    """Solves a job in chunks, which threads take from a queue."""
 
-    def __init__(
-        self,
-        network: Network,
-        levels: NDArray[np.int64],
-        sources: NDArray[np.int64],
-        sinks: NDArray[np.int64],
-        tolerance: float,
-        lower: Floats,
-        upper: Floats,
-        proofs: np.ndarray[tuple[int, int, int], np.dtype[np.int64]],
-    ) -> None:
-        n = network.n
+    def __init__(self, network: Network, job: Job) -> None:
         self.network = network
-        self.shape: tuple[int, int, int] = proofs.shape
-        self.waiting: deque[Block] = deque()
-        self.finished: deque[int] = deque()  # pairs that are solved and not yet reported
-        self.stop = np.zeros(1, np.int64)
-        everyone = sources.size == n and bool((sources == np.arange(n)).all())
-        into = NOT_NEEDED
-        if everyone:
-            into = network.layout[: n * n].reshape(n, n).sum(axis=1)[sinks]  # its first: columns
-        self.arguments = (
-            levels, sources, sinks, into, everyone, tolerance, self.stop,
-            lower, upper, proofs, n, network.depth, network.capacity, network.layout,
-        )  # fmt: skip
+        self.job = job
+        self.plain_network, self.plain_job = tuple(network), tuple(job)
+        self.queue: deque[tuple[int, int, int, int]] = deque()  # fields of Chunk
+        self.solved: deque[int] = deque()  # numbers of pairs, solved and not yet reported
 
-    def run(self, threads: int, progress: Progress | None) -> None:
-        """Solve all pairs, layer by layer. This thread works like the others, and reports."""
-        net, (layers, rows, sinks) = self.network, self.shape
-        total = layers * rows * sinks
-        announce_compilation(solve_block, net.causal)
-        report = _Report(self.finished, total, progress)
-        scratches = [take_scratch(net.n, net.depth) for _ in range(threads)]
-        if total <= PAIRS_PER_CALL:
-            self.waiting.append((0, layers, 0, rows))
-            self._work(scratches[0], report)
-        elif threads == 1:
-            for layer in range(layers):
-                self._fill(layer, PAIRS_PER_CALL // sinks)
-                self._work(scratches[0], report)
+    def run(self, n_threads: int, progress: Progress | None) -> None:
+        """Solve all pairs, layer by layer. The calling thread works too, and reports progress."""
+        n_levels, n_sources, n_sinks = self.job.proofs.shape
+        announce_compilation(solve_chunk, self.plain_network, kind=self.network.causal)
+        report = _Report(self.solved, self.job.proofs.size, progress)
+        memories = [acquire_workspace(self.network) for _ in range(n_threads)]
+        rows = PAIRS_PER_CALL // n_sinks
+        if self.job.proofs.size <= PAIRS_PER_CALL:
+            self.queue.append((0, n_levels, 0, n_sources))
+            self._work(memories[0], report)
+        elif n_threads == 1:
+            for i in range(n_levels):
+                self._enqueue(i, rows)
+                self._work(memories[0], report)
         else:
-            wide = min(PAIRS_PER_CALL // sinks, rows // (BLOCKS_PER_THREAD * threads))
-            with ThreadPoolExecutor(threads - 1) as pool:
-                try:
-                    for layer in range(layers):
-                        self._fill(layer, wide)
-                        others = [pool.submit(self._work, scratch) for scratch in scratches[1:]]
-                        self._work(scratches[0], report)
-                        for other in others:
-                            other.result()
-                        report()
-                finally:
-                    self.waiting.clear()  # after an interrupt or an error, nothing new is begun,
-                    self.stop[0] = 1  # and what was begun ends at the next pair
-        for scratch in scratches:  # for later jobs, now that no thread is running
-            keep_scratch(net.n, net.depth, scratch)
+            rows = min(rows, n_sources // (CHUNKS_PER_THREAD * n_threads))
+            self._run_threads(rows, memories, report)
+        for memory in memories:  # no thread runs any more
+            release_workspace(self.network, memory)
 
-    def _fill(self, layer: int, wide: int) -> None:
-        """Queue all rows of a layer, so many at a time."""
-        rows, step = self.shape[1], max(1, wide)
-        for start in range(0, rows, step):
-            self.waiting.append((layer, layer + 1, start, min(start + step, rows)))
+    def _run_threads(self, rows: int, memories: list[Memory], report: _Report) -> None:
+        """Solve all layers in chunks of so many rows, with one thread for each workspace."""
+        with ThreadPoolExecutor(len(memories) - 1) as pool:
+            try:
+                for i in range(self.job.levels.size):
+                    self._enqueue(i, rows)
+                    others = [pool.submit(self._work, memory) for memory in memories[1:]]
+                    self._work(memories[0], report)
+                    for other in others:
+                        other.result()
+                    report()
+            finally:  # after an interrupt or an error, the other threads end at the next pair
+                self.queue.clear()
+                self.job.stop[0] = 1
 
-    def _work(self, scratch: Scratch, report: Callable[[], None] | None = None) -> None:
-        """Solve blocks from the queue until it is empty."""
+    def _enqueue(self, i: int, rows: int) -> None:
+        """Queue all rows of level number i, so many at a time."""
+        n_sources, step = self.job.sources.size, max(1, rows)
+        for start in range(0, n_sources, step):
+            self.queue.append((i, i + 1, start, min(start + step, n_sources)))
+
+    def _work(self, memory: Memory, report: Callable[[], None] | None = None) -> None:
+        """Solve chunks from the queue until it is empty."""
         while True:
             try:
-                block = self.waiting.popleft()
+                chunk = self.queue.popleft()
             except IndexError:
                 return
-            solve_block(self.network.causal, block, *self.arguments, *scratch)
-            self.finished.append((block[1] - block[0]) * (block[3] - block[2]) * self.shape[2])
+            solve_chunk(self.plain_network, chunk, self.plain_job, memory)
+            first_level, end_level, first_source, end_source = chunk
+            n_rows = (end_level - first_level) * (end_source - first_source)
+            self.solved.append(n_rows * self.job.sinks.size)
             if report is not None:
                 report()
 
 
 class _Report:
-    """Tells the caller how many pairs are done."""
+    """Reports to the caller how many pairs are done."""
 
-    def __init__(self, finished: deque[int], total: int, progress: Progress | None) -> None:
-        self.finished = finished
+    def __init__(self, solved: deque[int], total: int, progress: Progress | None) -> None:
+        self.solved = solved
         self.done = 0
         self.total = total
         self.progress = progress
 
     def __call__(self) -> None:
-        """Count what was finished since the last time."""
-        news = 0
-        while self.finished:
-            news += self.finished.popleft()
-        self.done += news
-        if news and self.progress is not None:
+        """Report the pairs solved since the last call, if any."""
+        new = 0
+        while self.solved:
+            new += self.solved.popleft()
+        self.done += new
+        if new and self.progress is not None:
             self.progress(self.done, self.total)
+
+
+# Workspaces
+
+
+def acquire_workspace(network: Network) -> Memory:
+    """Return a thread's workspace for a network: that of an earlier job, or a new one."""
+    size = (network.n, network.depth)
+    memory = None
+    with _pool_lock:
+        for i, (pooled_size, pooled) in enumerate(_pool):
+            if pooled_size == size:
+                del _pool[i]
+                memory = pooled
+                break
+    if memory is None:
+        memory = WORKSPACE.allocate(*size)
+    changes = WORKSPACE.array(memory, "changes")
+    changes[0] = changes.size  # more than are listed: the residual graph must be filled anew
+    return memory
+
+
+def release_workspace(network: Network, memory: Memory) -> None:
+    """Keep a workspace for a later job, unless it is large or there are enough."""
+    if memory.nbytes <= POOL_BYTES:
+        with _pool_lock:
+            _pool.append(((network.n, network.depth), memory))
+            del _pool[:-POOL_SIZE]

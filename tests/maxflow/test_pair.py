@@ -1,18 +1,18 @@
-"""One pair in full: the flow on every edge, the cut, and the same in whole numbers."""
+"""One pair in full: the flow on every edge, the minimum cut, and the same with integers."""
 
 import numpy as np
 import pytest
 
 from attnflow.errors import InputError
 from attnflow.maxflow import max_flow, max_flows
-from attnflow.maxflow.layout import build_network
-from attnflow.maxflow.pair import solve_in_whole_numbers
+from attnflow.maxflow.network import build_network
+from attnflow.maxflow.pair import solve_with_integers
 from tests.maxflow.networks import KINDS, attention
 from tests.refusal import refusal
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_flow_is_a_flow_and_the_cut_has_its_size(kind):
+def test_the_flow_is_valid_and_equals_the_cut(kind):
     for seed in range(10):
         depth, n = 1 + seed % 6, 2 + seed % 7
         capacities = KINDS[kind](depth, n, seed)
@@ -47,30 +47,30 @@ def check_cut(pair, capacities, depth, source, sink):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whole_numbers_give_the_same(kind):
+def test_integers_give_the_same_values(kind):
     capacities = KINDS[kind](4, 7, 3)
     network, factor, _ = build_network(capacities)
     for source, sink in np.ndindex(7, 7):
-        value, _, _ = solve_in_whole_numbers(network, 4, source, sink)
+        value, _, _ = solve_with_integers(network, 4, source, sink)
         expected = max_flow(capacities, layer=4, source=source, sink=sink).value
         assert value * factor == pytest.approx(expected, abs=1e-11)
 
 
-def test_lower_layers_can_be_asked_for():
+def test_sources_of_lower_layers():
     capacities = attention(5, 6, seed=4)
     pair = max_flow(capacities, layer=3, source=2, sink=1)
     assert pair.value == pytest.approx(max_flows(capacities, layers=[3]).values[0, 2, 1], abs=1e-12)
     assert pair.edges.shape == (3, 6, 6)
 
 
-def test_what_is_not_there_is_refused():
+def test_layers_and_positions_that_do_not_exist():
     capacities = attention(2, 3, seed=0)
-    with refusal(InputError, "layer is 3", "expected numbers from 1 to 2"):
+    with refusal(InputError, "layer is 3", "1 to 2"):
         max_flow(capacities, layer=3, source=0, sink=0)
-    with refusal(InputError, "position is -1", "expected numbers from 0 to 2"):
+    with refusal(InputError, "position is -1", "0 to 2"):
         max_flow(capacities, layer=2, source=0, sink=-1)
 
 
-def test_unlimited_pairs_say_so():
+def test_infinite_flow():
     capacities = np.asarray([[[np.inf, 0.0], [0.5, 0.5]]] * 3)
     assert max_flow(capacities, layer=3, source=0, sink=0).value == np.inf

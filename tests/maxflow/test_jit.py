@@ -1,4 +1,4 @@
-"""How the solver is compiled and kept, and that it also runs without the compiler."""
+"""Compilation and its cache, bit sets, and the solver without the compiler."""
 
 import json
 import os
@@ -9,17 +9,36 @@ import sys
 import numpy as np
 import pytest
 
-from attnflow.maxflow import jit as compiling
+from attnflow.maxflow import jit
 
 
-def test_the_solver_also_runs_with_the_compiler_switched_off():
+@pytest.mark.parametrize(
+    ("n", "first", "end"), [(5, 0, 5), (64, 0, 64), (65, 3, 65), (200, 70, 130)]
+)
+def test_bit_sets_hold_a_range_of_members(n, first, end):
+    words = np.full((n + 63) // 64 + 2, jit.ALL)  # the set begins at word 1
+    jit.fill(words, 1, words.size - 2, first, end)
+    assert [u for u in range(n) if jit.contains(words, 1, u)] == list(range(first, end))
+    assert words[0] == words[-1] == jit.ALL
+    jit.remove(words, 1, first)
+    assert not jit.contains(words, 1, first)
+    w = 1 + (end - 1) // 64
+    only_last = np.uint64(jit.members_from(words[w], end - 1))
+    assert jit.first_member(only_last, w - 1) == end - 1
+    jit.insert(words, 1, first)
+    assert jit.contains(words, 1, first)
+
+
+def test_the_solver_runs_with_the_compiler_switched_off():
     code = """
 import numpy as np
 from attnflow.maxflow import max_flows
 rows = 0.5 * np.random.default_rng(1).dirichlet(np.ones(5), size=(4, 5)) + 0.5 * np.eye(5)
-print(repr(max_flows(rows).values.tolist()))
+sparse = np.random.default_rng(2).integers(0, 3, size=(4, 5, 5)) % 2 * 1.0
+graphs = rows, np.tril(rows), sparse, np.tril(sparse)
+print([max_flows(capacities).values.tolist() for capacities in graphs])
 """
-    found = [
+    outputs = [
         subprocess.run(
             [sys.executable, "-W", "ignore", "-c", code],
             env={**os.environ, "NUMBA_DISABLE_JIT": off},
@@ -29,17 +48,18 @@ print(repr(max_flows(rows).values.tolist()))
         ).stdout
         for off in ("0", "1")
     ]
-    compiled, plain = (np.asarray(json.loads(text)) for text in found)
+    compiled, plain = (np.asarray(json.loads(text)) for text in outputs)
     assert plain == pytest.approx(compiled, abs=1e-12)
 
 
-def test_a_change_in_a_called_file_is_seen(tmp_path):
+@pytest.mark.slow
+def test_kernels_are_compiled_again_when_a_called_file_changes(tmp_path):
     package = tmp_path / "kernels"
     package.mkdir()
     (package / "__init__.py").touch()
-    shutil.copy(compiling.__file__, package / "compiling.py")
+    shutil.copy(jit.__file__, package / "jit.py")
     (package / "outer.py").write_text(
-        "from kernels.compiling import kernel\n"
+        "from kernels.jit import kernel\n"
         "from kernels.inner import value\n\n"
         "@kernel\n"
         "def twice():\n"
@@ -48,7 +68,7 @@ def test_a_change_in_a_called_file_is_seen(tmp_path):
 
     def write(value):
         (package / "inner.py").write_text(
-            f"from kernels.compiling import kernel\n\n@kernel\ndef value():\n    return {value}\n"
+            f"from kernels.jit import kernel\n\n@kernel\ndef value():\n    return {value}\n"
         )
 
     def run():

@@ -1,0 +1,192 @@
+"""The network to solve: validated capacities, scaled and arranged for the kernels.
+
+`build_network` is where input enters the solver. What it returns is shared by all threads and
+never written. The kernels see it through `graph_of`, and a source with its sink as a `Pair`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnflow.errors import InputError, ShapeError
+from attnflow.maxflow.jit import inlined, kernel, pointer
+from attnflow.maxflow.layout import TABLES, Memory, tables_of
+
+# Residual capacities up to this count as zero: their edges are saturated. Capacities are scaled so
+# that the largest finite row sum is about 1, so this is one rounding step of the largest flow.
+EPSILON = 2.0**-52
+
+# A cut proves a flow if their values differ by no more than this, on the same scale.
+PROOF_TOLERANCE = 1e-12
+
+
+class Network(NamedTuple):
+    """Capacities of a layered network, as Python passes them to kernels."""
+
+    n: int
+    depth: int
+    causal: Any  # True if no edge leads to a later position, else None: Numba compiles for each
+    capacity: NDArray[np.float64]  # [depth, n, n] flat: edge x from u to q
+    tables: Memory  # see `layout.TABLES`
+
+
+class Graph(NamedTuple):
+    """The same network inside kernels: pointers to its arrays."""
+
+    n: int
+    depth: int
+    n_words: int
+    causal: Any
+    capacity: Any
+    column: Any
+    chain: Any
+    chain_least: Any
+    off_chain: Any
+
+
+class Pair(NamedTuple):
+    """A source and a sink, and the range of positions that a path between them can visit."""
+
+    level: int  # of the source
+    source: int
+    sink: int
+    first: int
+    end: int  # paths visit only positions first … end - 1
+
+
+def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, float]:
+    """Validate capacities [depth, n, n], scale them and compute the tables.
+
+    Returns the network; the factor from its flows to flows on the caller's scale, a power of two,
+    so that scaling does not round; and the value from which on a flow of the network is
+    unlimited (infinity if no capacity is infinite).
+    Raises ShapeError for other shapes, and InputError for negative capacities or NaN.
+    """
+    if capacities.ndim != 3 or capacities.shape[1] != capacities.shape[2] or 0 in capacities.shape:
+        raise ShapeError(
+            f"capacities have shape {capacities.shape}",
+            expected="[layers, positions, positions] with at least one of each",
+            fix="Pad narrower layers with zero rows and columns.",
+        )
+    depth, n, _ = capacities.shape
+    capacity = np.ascontiguousarray(capacities)  # no copy for rows that sum to 1, as in attention
+    tables = TABLES.allocate(n, depth)
+    lowest, largest = fill_tables(capacity, tables)
+    if lowest < 0:
+        raise InputError(
+            "capacities contain negative numbers or NaN",
+            expected="numbers from 0 to infinity",
+            fix="Build them with AttentionGraph, which checks its input.",
+        )
+    infinite = np.isinf(capacity) if largest == np.inf else None
+    if infinite is not None:
+        row_sums = np.where(infinite, 0.0, capacity).sum(axis=2)
+        largest = float(row_sums.max())
+    factor = 2.0 ** round(math.log2(largest)) if largest > 0 else 1.0
+    unlimited = np.inf
+    if factor != 1.0 or infinite is not None:
+        capacity = capacity / factor
+        if infinite is not None:
+            # No finite cut exceeds the sum of one layer's finite capacities, so an edge with
+            # more than this never limits a finite flow.
+            unlimited = 1.0 + float(row_sums.sum(axis=1).max()) / factor
+            capacity[infinite] = unlimited
+        fill_tables(capacity, tables)
+    causal = True if is_causal(capacity) else None
+    return Network(n, depth, causal, capacity.reshape(-1), tables), factor, unlimited
+
+
+def check_indices(name: str, indices: Sequence[int], first: int, last: int) -> NDArray[np.int64]:
+    """Return the indices as an array; raise InputError for any outside first … last.
+
+    Kernels do not check indices: this does.
+    """
+    numbers = [int(index) for index in indices]
+    for number in numbers:
+        if not first <= number <= last:
+            raise InputError(
+                f"{name} is {number}",
+                expected=f"numbers from {first} to {last}",
+                fix="Layers count from 1 (the lowest), positions from 0.",
+            )
+    return np.asarray(numbers, np.int64)
+
+
+@inlined
+def graph_of(network: Any) -> Any:
+    """Return the Graph of a Network."""
+    tables = tables_of(network.tables)
+    return Graph(
+        n=network.n,
+        depth=network.depth,
+        n_words=tables.n_words,
+        causal=network.causal,
+        capacity=pointer(network.capacity, 0),
+        column=tables.column,
+        chain=tables.chain,
+        chain_least=tables.chain_least,
+        off_chain=tables.off_chain,
+    )
+
+
+@inlined
+def pair_of(level: int, source: int, sink: int, network: Any) -> Any:
+    """Return the Pair of a source at `level` and a sink.
+
+    In a causal network, paths visit no position after the source or before the sink.
+    """
+    first, end = (0, network.n) if network.causal is None else (sink, source + 1)
+    return Pair(level, source, sink, first, end)
+
+
+@kernel
+def fill_tables(capacity: Any, block: Any) -> tuple[float, float]:
+    """Compute the tables of capacity [depth, n, n].
+
+    Returns the smallest capacity, or -1 if one is negative or NaN, and the largest row sum.
+    """
+    tables = tables_of(block)
+    depth, n, _ = capacity.shape
+    lowest = np.inf
+    largest = 0.0
+    for x in range(depth):
+        for u in range(n):
+            total = 0.0
+            for q in range(n):
+                here = capacity[x, u, q]
+                if not here >= lowest:
+                    lowest = here if here >= 0 else -1.0
+                total += here
+                tables.column[(x * n + q) * n + u] = here
+            largest = max(largest, total)
+            tables.chain[u * depth + x] = capacity[x, u, u]
+            tables.off_chain[(x + 1) * n + u] = max(total - capacity[x, u, u], 0.0)
+    for u in range(n):
+        least = np.inf
+        for level in range(depth + 1):
+            if level >= 3:  # edges 1 … level - 2 lie between the source's and the last edges
+                least = min(least, capacity[level - 2, u, u])
+            tables.chain_least[level * n + u] = least
+        for level in range(depth, -1, -1):  # replace single layers by sums over these edges
+            total = 0.0
+            for x in range(1, level - 1):
+                total += tables.off_chain[(x + 1) * n + u]
+            tables.off_chain[level * n + u] = total
+    return lowest, largest
+
+
+@kernel
+def is_causal(capacity: Any) -> bool:
+    """Return whether there are several positions and no edge to a later one."""
+    depth, n, _ = capacity.shape
+    for x in range(depth):
+        for u in range(n):
+            for q in range(u + 1, n):
+                if capacity[x, u, q] > 0:
+                    return False
+    return bool(n > 1)

@@ -1,10 +1,10 @@
-"""What capturing costs: time and peak memory of a forward pass, with and without.
+"""Time and peak memory of a forward pass, with and without capture.
 
-Compared on a BERT of MiniLM's size with random weights: the plain pass with SDPA attention; eager
-attention with output_attentions=True, which is how weights are usually had, alone and followed by
-a rollout; and what attnflow.models offers. Memory is measured in a process of its own for each:
-the peak of resident memory during one pass above what was resident before it, after a plain pass
-has warmed everything up. Run: python benchmarks/capture.py
+The model is a BERT of the size of MiniLM with random weights. Compared are the plain forward pass
+with SDPA attention; eager attention with output_attentions=True, the usual way to get weights,
+alone and followed by rollout; and the three functions of attnflow.models. Memory is measured in a
+separate process for each: the peak of resident memory during one pass, minus the resident memory
+before it, after a plain pass for warm-up. Run: python benchmarks/capture.py
 """
 
 import argparse
@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "capture.json"
-METHODS = (
+PASSES = (
     "plain",
     "output_attentions",
     "output_attentions+rollout",
@@ -31,7 +31,8 @@ METHODS = (
 )
 
 
-def make(options: argparse.Namespace) -> tuple[Any, Mapping[str, Any]]:
+def make_model(options: argparse.Namespace) -> tuple[Any, Mapping[str, Any]]:
+    """Return the model and its inputs."""
     from importlib import import_module
 
     import torch
@@ -52,7 +53,8 @@ def make(options: argparse.Namespace) -> tuple[Any, Mapping[str, Any]]:
     return model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def passes(model: Any, inputs: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
+def make_passes(model: Any, inputs: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Return a function for each of PASSES."""
     import torch
 
     from attnflow import AttentionGraph, Attentions, rollout
@@ -84,8 +86,8 @@ def passes(model: Any, inputs: Mapping[str, Any]) -> dict[str, Callable[[], Any]
     }
 
 
-def resident(field: str) -> int:
-    """VmRSS or VmHWM of this process, in bytes."""
+def read_memory(field: str) -> int:
+    """Return VmRSS or VmHWM of this process, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field):
             return int(line.split()[1]) * 1024
@@ -93,38 +95,39 @@ def resident(field: str) -> int:
 
 
 def measure_memory(options: argparse.Namespace) -> None:
-    """Print the bytes that one pass needs at its peak."""
-    model, inputs = make(options)
-    chosen = passes(model, inputs)
-    chosen["plain"]()
+    """Print the peak memory of one pass, in bytes."""
+    model, inputs = make_model(options)
+    passes = make_passes(model, inputs)
+    passes["plain"]()
     if options.method not in ("plain", "output_attentions"):
-        # Load the code that is used, on two tokens.
+        # Warm up the code on two tokens.
         few = {name: value[:, :2] for name, value in inputs.items()}
-        passes(model, few)[options.method]()
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    before = resident("VmRSS")
-    result = chosen[options.method]()
-    print(resident("VmHWM") - before)
+        make_passes(model, few)[options.method]()
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
+    before = read_memory("VmRSS")
+    result = passes[options.method]()
+    print(read_memory("VmHWM") - before)
     del result
 
 
 def measure_time(options: argparse.Namespace) -> dict[str, list[float]]:
-    """Seconds of each pass, taking turns so that disturbances hit all alike."""
-    model, inputs = make(options)
-    chosen = passes(model, inputs)
-    seconds: dict[str, list[float]] = {name: [] for name in METHODS}
+    """Return the seconds of each pass; passes alternate, so that disturbances affect all."""
+    model, inputs = make_model(options)
+    passes = make_passes(model, inputs)
+    seconds: dict[str, list[float]] = {name: [] for name in PASSES}
     for turn in range(options.repeats + 2):
-        for name in METHODS:
+        for name in PASSES:
             start = time.perf_counter()
-            result = chosen[name]()
-            taken = time.perf_counter() - start
+            result = passes[name]()
+            elapsed = time.perf_counter() - start
             del result
-            if turn >= 2:  # the first turns warm up
-                seconds[name].append(taken)
+            if turn >= 2:  # the first turns are warm-up
+                seconds[name].append(elapsed)
     return seconds
 
 
-def in_a_process(options: argparse.Namespace, method: str) -> float:
+def memory_in_new_process(options: argparse.Namespace, method: str) -> float:
+    """Return the peak memory of one pass, measured in a new process."""
     command = [sys.executable, __file__, "--method", method]
     for name in ("tokens", "layers", "threads"):
         command += [f"--{name}", str(getattr(options, name))]
@@ -133,15 +136,17 @@ def in_a_process(options: argparse.Namespace, method: str) -> float:
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
+    """Return time and memory of each pass, also relative to the plain pass."""
     memory = {
-        name: median(in_a_process(options, name) for _ in range(options.processes))
-        for name in METHODS
+        name: median(memory_in_new_process(options, name) for _ in range(options.processes))
+        for name in PASSES
     }
     seconds = measure_time(options)
     rows = {}
-    for name in METHODS:
-        # Within each turn, so that a slow moment of the machine slows both.
-        ratios = [mine / plain for mine, plain in zip(seconds[name], seconds["plain"], strict=True)]
+    for name in PASSES:
+        # Ratios within each turn, so that a slow moment of the machine affects both.
+        pairs = zip(seconds[name], seconds["plain"], strict=True)
+        ratios = [elapsed / plain for elapsed, plain in pairs]
         rows[name] = {
             "seconds": median(seconds[name]),
             "fastest": min(seconds[name]),
@@ -153,7 +158,8 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     return rows
 
 
-def show(rows: Mapping[str, Mapping[str, float]]) -> None:
+def print_table(rows: Mapping[str, Mapping[str, float]]) -> None:
+    """Print a line for each pass."""
     print(f"{'':28}{'ms':>8}{'x plain':>9}{'fastest':>9}{'peak MB':>10}{'extra MB':>10}")
     for name, row in rows.items():
         print(
@@ -175,13 +181,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--processes", type=int, default=3)
-    parser.add_argument("--method", choices=METHODS, help="measure the memory of this one only")
+    parser.add_argument("--method", choices=PASSES, help="print the peak memory of this pass only")
     options = parser.parse_args()
     if options.method:
         measure_memory(options)
         return
     rows = compare(options)
-    show(rows)
+    print_table(rows)
     result = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, {os.cpu_count()} processors",

@@ -1,4 +1,4 @@
-"""The stories260K model, for tests; they skip where it is not at hand."""
+"""The stories260K model, for tests, which are skipped if it is missing."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parents[3] / "shared" / "data" / "stories260K"
 
 
 def load_stories() -> tuple[Any, Any]:
-    """The model, in evaluation mode, and its tokenizer."""
-    if not (FOLDER / stories.MODEL).is_file():
+    """Return the model, in evaluation mode, and its tokenizer."""
+    if not (FOLDER / stories.MODEL_FILE).is_file():
         pytest.skip(f"the stories260K model is not in {FOLDER}")
     return stories.load_stories(FOLDER)

@@ -27,34 +27,34 @@ VISION: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Tiny:
-    """How to make a model, and what it can be given. Names are those of transformers' classes."""
+    """A model and its inputs; `model` and `config` are the names of classes of transformers."""
 
     model: str
     config: str
     sizes: dict[str, Any]
     kind: str = "text"  # or "image", "pair"
-    # Positions are counted by the model from the first column, padding or not.
+    # Whether the model numbers positions from the first column, including padding on the left.
     counts_columns: bool = False
 
     def make(self, implementation: str = "sdpa", model: str | None = None) -> Any:
-        """The model in evaluation mode, always with the same weights."""
+        """Make the model in evaluation mode, always with the same weights."""
         import transformers
 
         with warnings.catch_warnings():  # DeBERTa-v2 calls torch.jit.script when it is imported
             warnings.simplefilter("ignore", DeprecationWarning)
-            make = getattr(transformers, model or self.model)
+            model_class = getattr(transformers, model or self.model)
         torch.manual_seed(0)
         config = getattr(transformers, self.config)(**self.sizes)
         config._attn_implementation = implementation
-        made = make(config).eval()
-        with torch.no_grad():  # larger than they are by default, so that attention is not flat
-            for parameter in made.parameters():
+        tiny = model_class(config).eval()
+        with torch.no_grad():  # larger than by default, so that attention is not uniform
+            for parameter in tiny.parameters():
                 if parameter.dim() > 1:
                     parameter.mul_(4)
-        return made
+        return tiny
 
     def inputs(self, lengths: tuple[int, ...] = (7,), side: str = "right") -> dict[str, Tensor]:
-        """A batch with this many tokens in each example, padded on one side."""
+        """Make a batch with these numbers of tokens, padded on one side."""
         if self.kind == "image":
             torch.manual_seed(1)
             return {"pixel_values": torch.randn(len(lengths), 3, 12, 12)}
@@ -129,14 +129,14 @@ TINY: dict[str, Tiny] = {
     "modernbert": Tiny("ModernBertModel", "ModernBertConfig", MODERNBERT),
     "vit": Tiny("ViTModel", "ViTConfig", VISION, kind="image"),
     "deit": Tiny("DeiTModel", "DeiTConfig", VISION, kind="image"),
-    # No [CLS]; its pooling attends on its own, and is no layer.
+    # Without [CLS]; its attention pooling is not captured as a layer.
     "siglip": Tiny("SiglipVisionModel", "SiglipVisionConfig", VISION, kind="image"),
     "gpt2": Tiny("GPT2Model", "GPT2Config", GPT2, counts_columns=True),
     "gpt-neox": Tiny("GPTNeoXModel", "GPTNeoXConfig", SIZES),
     "llama": Tiny("LlamaForCausalLM", "LlamaConfig", GROUPED),
     "mistral": Tiny("MistralModel", "MistralConfig", {**GROUPED, "sliding_window": 3}),
     "qwen3": Tiny("Qwen3Model", "Qwen3Config", GROUPED),
-    "gemma2": Tiny("Gemma2Model", "Gemma2Config", GEMMA),  # squeezes scores
+    "gemma2": Tiny("Gemma2Model", "Gemma2Config", GEMMA),  # has a softcap
     "gemma3": Tiny("Gemma3TextModel", "Gemma3TextConfig", {**GEMMA, "sliding_window_pattern": 2}),
     "gpt-oss": Tiny("GptOssModel", "GptOssConfig", GPT_OSS),  # has sinks
     "t5": Tiny("T5Model", "T5Config", T5, kind="pair"),

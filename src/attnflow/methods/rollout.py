@@ -136,9 +136,9 @@ def add_layer(
     carried: [..., n, tokens], what the residual connection carries; P by default. Cross-attention
     reads from P, the product of the encoder, and carries the product of the decoder.
     """
-    if product is None and residual is None:
-        return layer
     if product is None:
+        if residual is None:
+            return layer
         mixed = (1 - residual) * layer
         diagonal = array_namespace(layer).arange(int(layer.shape[-1]), device=device_of(layer))
         mixed[..., diagonal, diagonal] += residual
@@ -174,7 +174,7 @@ def _multiply_down(
 ) -> Array:
     """Select rows at each layer, and multiply all of them with the layers below together."""
     xp = array_namespace(layers[0])
-    identity = None if residual is None else _identity_rows(rows, like=layers[0])
+    identity: Array = None if residual is None else _identity_rows(rows, like=layers[0])
     block = None  # the rows of all layers so far, highest layer first
     for number in range(max(numbers), bottom, -1):
         layer = layers[number - 1]

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 def authors_way(model: str, texts: list[str]) -> dict[str, Any]:
     """Time all flows of one position at all layers, and a sample in the authors' way."""
     from attnflow import AttentionGraph, explain
-    from benchmarks.peers import authors_way as edmonds_karp
+    from benchmarks.peers import solve_as_authors as edmonds_karp
 
     scorer = Scorer(Settings(model=model, methods=("flow",), truncate="cut"), 1)
     shard = [Example(i, str(i), text) for i, text in enumerate(texts)]

@@ -2,9 +2,9 @@
 
     python -m benchmarks.flow [--quick]
 
-Prints the tables, saves benchmarks/results/flow.json, and writes docs/flow-speed.md and its
-picture from that file. All solvers run in this one process on the same graphs; every value is
-compared with OR-tools'.
+Prints tables, saves benchmarks/results/flow.json, and writes docs/flow-speed.md and its figure
+from that file. All solvers run in one process on the same graphs, and every value is compared
+with that of OR-tools.
 """
 
 import argparse
@@ -29,17 +29,17 @@ from benchmarks.flow_report import write_report
 
 Floats = NDArray[np.float64]
 RESULTS = Path(__file__).parent / "results" / "flow.json"
-LEAST = 0.2  # seconds
+MIN_SECONDS = 0.2
 
 
 def median_seconds(job: Callable[[], Any], repeats: int) -> float:
-    """The median time of a job, after one run that is not counted.
+    """Return the median time of a job, after a warm-up run.
 
-    Short jobs are repeated for LEAST seconds, so that a busy moment of the machine is a part only.
+    Short jobs are repeated for MIN_SECONDS, so that brief load on the machine has little effect.
     """
     job()
     times: list[float] = []
-    while len(times) < repeats or sum(times) < LEAST:
+    while len(times) < repeats or sum(times) < MIN_SECONDS:
         start = time.perf_counter()
         job()
         times.append(time.perf_counter() - start)
@@ -47,10 +47,10 @@ def median_seconds(job: Callable[[], Any], repeats: int) -> float:
 
 
 def compare_at(capacities: Floats, size: int, repeats: int, name: str) -> dict[str, Any]:
-    """One position to all tokens at the top layer: every solver, several positions.
+    """Measure every solver on flows from several positions of the top layer to all tokens.
 
-    All solvers take their turn at a position before the next one, so that a slow minute of the
-    machine falls on all of them; ratios are medians over positions.
+    Solvers alternate at each position, so that load on the machine affects all of them. Ratios
+    are medians over positions.
     """
     depth, n, _ = capacities.shape
     positions = [0, n // 4, n // 2, 3 * n // 4, n - 1]
@@ -75,19 +75,19 @@ def compare_at(capacities: Floats, size: int, repeats: int, name: str) -> dict[s
     row: dict[str, Any] = {"graph": name, "tokens": n, "layers": depth}
     row["solvers"] = {
         solver: {
-            "microseconds_per_pair": statistics.median(found),
-            "by_position": found,
+            "microseconds_per_pair": statistics.median(by_position),
+            "by_position": by_position,
             "largest_difference": worst[solver],
-            "times_slower": times_slower(found, times["attnflow"]),
+            "times_slower": times_slower(by_position, times["attnflow"]),
         }
-        for solver, found in times.items()
+        for solver, by_position in times.items()
     }
     print_row(row)
     return row
 
 
 def times_slower(theirs: list[float], ours: list[float]) -> float:
-    """How many times as long: the median over positions, where all were measured."""
+    """Return the ratio of times: the median over positions, if all were measured."""
     if len(theirs) < len(ours):
         return statistics.median(theirs) / statistics.median(ours)
     return statistics.median(their / our for their, our in zip(theirs, ours, strict=True))
@@ -97,32 +97,32 @@ def print_row(row: dict[str, Any]) -> None:
     print(f"\n{row['graph']}, {row['tokens']} tokens, {row['layers']} layers: one position to all")
     for solver, entry in row["solvers"].items():
         print(
-            f"  {solver:45s} {entry['microseconds_per_pair']:12.1f} us a pair "
+            f"  {solver:45s} {entry['microseconds_per_pair']:12.1f} us per pair "
             f"{entry['times_slower']:9.1f}x   differs by {entry['largest_difference']:.0e}"
         )
 
 
-def authors_way(repeats: int) -> dict[str, Any]:
-    """All pairs at all layers of 16 tokens, by our solver and by Edmonds-Karp."""
+def compare_with_authors(repeats: int) -> dict[str, Any]:
+    """Measure all pairs of 16 tokens at all layers: attnflow, and the authors' Edmonds-Karp."""
     capacities = graphs.real_attention(16)
     depth, n, _ = capacities.shape
     ours = median_seconds(lambda: max_flows(capacities, threads=1), repeats * 40)
     pairs = [(k + 1, p, t) for k, p, t in np.ndindex(depth, n, n)]
     start = time.perf_counter()
-    values = peers.authors_way(capacities, pairs)
+    values = peers.solve_as_authors(capacities, pairs)
     theirs = time.perf_counter() - start
     assert np.allclose(values, max_flows(capacities).values.reshape(-1), rtol=0, atol=1e-9)
     row = {"pairs": depth * n * n, "seconds": ours, "authors_seconds": theirs}
     row["ratio"] = theirs / ours
     print(
-        f"\nAll {row['pairs']} pairs of 16 tokens: {ours:.4f} s, the authors' way {theirs:.0f} s: "
-        f"{row['ratio']:.0f}x"
+        f"\nAll {row['pairs']} pairs of 16 tokens: {ours:.4f} s, "
+        f"the authors' method {theirs:.0f} s: {row['ratio']:.0f}x"
     )
     return row
 
 
-def threads(repeats: int) -> dict[str, Any]:
-    """All pairs of 128 tokens: six layers on one thread and two, twelve layers on two."""
+def measure_threads(repeats: int) -> dict[str, Any]:
+    """Measure all pairs of 128 tokens: six layers on one and two threads, twelve on two."""
     six = graphs.real_attention(128)
     one = median_seconds(lambda: max_flows(six, threads=1), repeats)
     two = median_seconds(lambda: max_flows(six, threads=2), repeats)
@@ -143,8 +143,8 @@ def threads(repeats: int) -> dict[str, Any]:
     return row
 
 
-def growth(quick: bool) -> dict[str, Any]:
-    """Time per pair against the number of tokens and of layers, with fitted exponents."""
+def measure_growth(quick: bool) -> dict[str, Any]:
+    """Measure time per pair by number of tokens and of layers, and fit exponents."""
     sizes = [16, 32, 64, 128, 256] + ([] if quick else [512])
     depths = [3, 6, 12, 24]
     by_tokens, by_layers = [], []
@@ -170,7 +170,7 @@ def growth(quick: bool) -> dict[str, Any]:
 
 
 def time_per_pair(capacities: Floats) -> float:
-    """Microseconds a pair, one position to all tokens at the top layer, median over positions."""
+    """Return microseconds per pair, one position to all tokens, median over four positions."""
     depth, n, _ = capacities.shape
     times = [
         median_seconds(partial(peers.attnflow, capacities, depth, p, range(n)), 5)
@@ -183,7 +183,7 @@ def exponent(x: list[int], y: list[float]) -> float:
     return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     model = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -215,11 +215,11 @@ def main() -> None:
     rows += [compare_at(capacities, 65, repeats, name) for name, capacities in kinds]
     result = {
         "date": datetime.date.today().isoformat(),
-        "machine": machine(),
+        "machine": describe_machine(),
         "one_position": rows,
-        "authors_way": authors_way(repeats),
-        "threads": threads(repeats),
-        "growth": growth(quick),
+        "authors_way": compare_with_authors(repeats),
+        "threads": measure_threads(repeats),
+        "growth": measure_growth(quick),
     }
     if not quick:
         flow_profile.main()

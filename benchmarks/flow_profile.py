@@ -21,7 +21,7 @@ from attnflow.maxflow.layout import WORKSPACE
 from attnflow.maxflow.network import PROOF_TOLERANCE, build_network, pair_of
 from attnflow.maxflow.pair import solve_pair
 from attnflow.maxflow.proofs import guessed_cut
-from attnflow.maxflow.residual import load_greedy_flow
+from attnflow.maxflow.residual import invalidate_residual, load_greedy_flow
 from benchmarks import graphs
 
 RESULTS = Path(__file__).parent / "results" / "flow_profile.json"
@@ -58,8 +58,7 @@ def profile(capacities: NDArray[np.float64], level: int) -> dict[str, float]:
     n = capacities.shape[1]
     network, _, _ = build_network(capacities)
     memory = WORKSPACE.allocate(network.n, network.depth)
-    changes = WORKSPACE.array(memory, "changes")
-    changes[0] = changes.size  # makes the first use fill the residual graph
+    invalidate_residual(memory)
     counts = np.zeros(2)
     stages: list[list[float]] = [[] for _ in range(5)]
     positions = [0, n // 4, n // 2, 3 * n // 4, n - 1]

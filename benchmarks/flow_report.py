@@ -1,4 +1,4 @@
-"""docs/flow-speed.md and its picture, from the saved results of benchmarks.flow.
+"""Write docs/flow-speed.md and its figure from the saved results of benchmarks.flow.
 
 python -m benchmarks.flow_report
 """
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "flow.json"
 PROFILE = ROOT / "benchmarks" / "results" / "flow_profile.json"
 PAGE = ROOT / "docs" / "flow-speed.md"
-PICTURE = ROOT / "docs" / "flow-growth.svg"
+FIGURE = ROOT / "docs" / "flow-growth.svg"
 README = ROOT / "README.md"
 
 
@@ -28,7 +28,7 @@ def write_report(result: dict[str, Any]) -> None:
 
 
 def summary(result: dict[str, Any]) -> str:
-    """The README's few sentences."""
+    """Return the sentences for the README."""
     real = [row for row in result["one_position"] if row["graph"] == "real attention"]
     times = ", ".join(
         f"{row['tokens']} tokens {row['solvers']['attnflow']['microseconds_per_pair']:.0f} µs a "
@@ -56,33 +56,33 @@ def page(result: dict[str, Any]) -> str:
 
 Measured on {result["date"]} with `make bench` on {machine["processors"]} processors
 ({machine["processor"]}), Python {machine["python"]}, {versions}.
-All solvers run in one process on the same graphs, on one thread; times are medians over five
-positions and include building each solver's own graph. Real attention is that of
-all-MiniLM-L6-v2 (6 layers, 12 heads averaged); more layers are those of several texts, one above
-the other. Other machines will give other times; the ratios are what to look at.
+All solvers run in one process on the same graphs, on one thread. Times are medians over five
+positions and include building each solver's own graph. Real attention comes from
+all-MiniLM-L6-v2 (6 layers, mean of 12 heads); graphs with more layers stack those of several texts.
+Times depend on the machine; compare the ratios.
 
 ## One position to all tokens, at the last layer
 
-Microseconds a pair, and in brackets how many times slower than attnflow.
+Microseconds per pair; in parentheses, the ratio to attnflow.
 
 {table}
 
-Our values differ from those of OR-tools by at most {worst(result["one_position"]):.0e}; its
-capacities are rounded to multiples of 2^-50.
+Values differ from those of OR-tools by at most {worst(result["one_position"]):.0e}. OR-tools works on capacities
+rounded to multiples of 2^-50.
 
 ## Whole jobs
 
 | job | time |
 | --- | --- |
 | all {authors["pairs"]:,} pairs of 16 tokens, 6 layers, one thread | {authors["seconds"] * 1e3:.1f} ms |
-| the same in the authors' way | {authors["authors_seconds"]:.0f} s, {authors["ratio"]:,.0f} times as long |
+| the same with the authors' method | {authors["authors_seconds"]:.0f} s, {authors["ratio"]:,.0f} times as long |
 | all pairs of 128 tokens, 6 layers, one thread | {threads["one"]:.2f} s |
 | the same on two threads | {threads["two"]:.2f} s, {threads["ratio"]:.2f} times as fast |
 | all pairs of 128 tokens, 12 layers, two threads | {threads["twelve_layers"]:.1f} s |
 
 ## How values were proved
 
-All pairs of 128 tokens, real attention. [](flow-algorithm.md) says what the proofs are.
+All pairs of 128 tokens, real attention. [](flow-algorithm.md) explains the proofs.
 
 {proof_table(threads["proofs"])}
 
@@ -90,23 +90,23 @@ All pairs of 128 tokens, real attention. [](flow-algorithm.md) says what the pro
 ## Growth
 
 Fitted over all sizes, time per pair grows as the number of tokens to the power
-{growth["exponent_of_tokens"]:.2f}; from 64 tokens up, where calling the solver no longer counts, to
-the power {growth["exponent_from_64"]:.2f}. With the number of layers it grows to the power
+{growth["exponent_of_tokens"]:.2f}; from 64 tokens up, where the overhead of a call is negligible, to
+the power {growth["exponent_from_64"]:.2f}. It grows as the number of layers to the power
 {growth["exponent_of_layers"]:.2f}. The paper's bound for a general solver is the fourth power of the
-tokens.
+number of tokens.
 
-![Time per pair against tokens and layers](flow-growth.svg)
+![Time per pair by number of tokens and of layers](flow-growth.svg)
 """
 
 
 def profile_section() -> str:
-    """Where the time goes, if `benchmarks.flow_profile` has been run."""
+    """Return the section on stages, if `benchmarks.flow_profile` has been run."""
     if not PROFILE.exists():
         return ""
     result = json.loads(PROFILE.read_text(encoding="utf-8"))
     rows = "\n".join(
         f"| {row['tokens']} | {row['layer']} | {row['greedy']:.1f} | {row['guessing']:.1f} | "
-        f"{row['searching']:.1f} | {row['again']:.1f} | {row['writing']:.1f} | "
+        f"{row['searching']:.1f} | {row['repeated']:.1f} | {row['loading']:.1f} | "
         f"{row['pushes']:.0f} | {row['edges_of_one_flow']:.0f} | {row['searched_share']:.0%} |"
         for row in result["rows"]
     )
@@ -114,35 +114,34 @@ def profile_section() -> str:
     per_pair = sum(layers[2:]) / len(layers[2:]) / 256
     return f"""## Where the time goes
 
-From `python -m benchmarks.flow_profile`: microseconds a pair, means over five positions.
+From `python -m benchmarks.flow_profile`: microseconds per pair, means over five positions.
 
-| tokens | layer | greedy flow | guessing the cut | searching | all, pair known | writing it down | pushes | edges of one flow | pairs searched |
+| tokens | layer | greedy flow | guessed cut | search | all, repeated | loading only | pushes | edges of one flow | pairs searched |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 {rows}
 
-The first three columns add up to what a pair takes. Two others say what stands in the way of less:
+The first three columns add up to the time of a pair. The next two show what limits it:
 
-- *All, pair known*: the same work when each pair is solved ten times in a row. The processor then
-  foresees most branches; the rest of the time is what wrong guesses cost it.
-- *Writing it down*: only entering a flow that was found before, edge by edge, into a residual graph.
-  A maximum flow through real attention is made of crumbs, and this is what they take at least if they
-  are handled one by one.
+- *All, repeated*: the same work when each pair is solved ten times in a row. The processor then
+  predicts most branches, so the difference is the cost of mispredicted branches.
+- *Loading only*: the time to enter a known flow into a residual graph, edge by edge. A maximum flow
+  through real attention consists of many tiny flows, and handling them one by one takes at least this
+  long.
 
-What lies between is choosing where crumbs go: some 20 nanoseconds for each of the pushes over
-hopping edges that the next column counts. Whole rows at once, which the source and its own position
-give, are not among these. At the middle layers most pairs need a search, and that is what keeps jobs
-over all layers from gaining as much as the last layer alone.
+The rest is the choice of edges: about 20 nanoseconds for each push over a hop, which the next column
+counts. Pushes of whole rows by the source and its own position are not counted. At middle layers most
+pairs need a search, so jobs over all layers gain less than the last layer alone.
 
-Tried, and left out because nothing is gained: whole rows from every position; whole columns, into the
-positions of layer 1 that still lack something; trying the cuts of earlier sinks first, which prove most
-of what is guessed now, but guessing is cheap; and making a cut smaller level by level before a search,
-which spares four of five searches that find nothing to add, and takes as long as they do.
+Tried without gain: whole rows from every position; whole columns into the positions of level 1;
+trying the cuts of earlier sinks first, which prove most of what is guessed now, but guessing is cheap;
+and shrinking a cut level by level before a search, which avoids four of five searches without an
+augmenting path, but takes as long as they do.
 
-At 16 tokens rows save nothing, since there is little to hand out. All 256 pairs of one layer take, from
-layer 1 to layer {len(layers)}, {", ".join(f"{layer:.0f}" for layer in layers)} microseconds, of which the call itself is
-{result["call_overhead"]:.0f}: from layer 3 on about {per_pair:.1f} microseconds a pair, most of it for the greedy flow. Writing
-that flow down takes a fifth to a third of it. The rest is choosing among a few dozen edges, where each
-choice hangs on the one before, so that vectors do not help.
+At 16 tokens, rows gain nothing, because few edges remain for them. All 256 pairs of one layer take,
+from layer 1 to layer {len(layers)}, {", ".join(f"{layer:.0f}" for layer in layers)} microseconds, including {result["call_overhead"]:.0f} for the call:
+from layer 3 on about {per_pair:.1f} microseconds per pair, most of it for the greedy flow. Loading takes a
+fifth to a third of that. The rest is the choice among a few dozen edges, where each choice depends on
+the one before, so that vector instructions do not help.
 """
 
 
@@ -181,7 +180,7 @@ def worst(rows: list[dict[str, Any]]) -> float:
 
 
 def draw_growth(growth: dict[str, Any]) -> None:
-    """Two log-log panels: time per pair against tokens and against layers."""
+    """Draw time per pair by number of tokens and of layers, on logarithmic axes."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter
@@ -198,11 +197,11 @@ def draw_growth(growth: dict[str, Any]) -> None:
         axis.yaxis.set_minor_formatter(NullFormatter())
         axis.set_ylim(min(y) * 0.7, max(y) * 1.4)
         axis.set_xlabel(what + (" (6 layers)" if what == "tokens" else " (64 tokens)"))
-        axis.set_ylabel("microseconds a pair")
+        axis.set_ylabel("microseconds per pair")
         axis.set_title(f"grows as {what}$^{{{growth[f'exponent_of_{what}']:.2f}}}$", fontsize=11)
         axis.grid(visible=True, which="major", alpha=0.3)
-    with rc_context({"svg.hashsalt": "attnflow"}):  # the same file for the same numbers
-        figure.savefig(PICTURE, metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "attnflow"}):  # reproducible file
+        figure.savefig(FIGURE, metadata={"Date": None})
 
 
 if __name__ == "__main__":

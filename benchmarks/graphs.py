@@ -1,4 +1,4 @@
-"""Graphs to measure on: real attention of a small English encoder, and random rows."""
+"""Graphs for benchmarks: attention of a small English encoder, and random rows."""
 
 import importlib.util
 from pathlib import Path
@@ -14,7 +14,7 @@ TEXTS = (Path(__file__).parent / "texts.txt").read_text(encoding="utf-8").splitl
 
 
 def real_attention(n: int, text: int = 0) -> Floats:
-    """Residual-augmented attention [6, n, n] of all-MiniLM-L6-v2 on a text cut to n tokens."""
+    """Return residual-augmented attention [6, n, n] of all-MiniLM-L6-v2 for n tokens of a text."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -34,19 +34,19 @@ def real_attention(n: int, text: int = 0) -> Floats:
 
 
 def deep_attention(n: int, depth: int) -> Floats:
-    """Real attention with more layers: the six layers of several texts, one above the other."""
+    """Return real attention with more layers: the six layers of several texts, stacked."""
     texts = -(-depth // 6)
     return np.concatenate([real_attention(n, text) for text in range(texts)])[:depth]
 
 
 def made_causal(capacities: Floats) -> Floats:
-    """The same weights without those on later positions, rows rescaled."""
+    """Return the same graph without edges to later positions, rows scaled to sum to 1."""
     lower = np.tril(capacities)
     return np.asarray(lower / lower.sum(axis=-1, keepdims=True))
 
 
 def random_rows(n: int, depth: int, concentration: float) -> Floats:
-    """Dirichlet rows, half of each on the diagonal: below 1 sharp, above 1 flat."""
+    """Return Dirichlet rows, half of each on the diagonal; sharp for concentration below 1."""
     rng = np.random.default_rng(0)
     rows = rng.dirichlet(np.full(n, concentration), size=(depth, n))
     return np.asarray(0.5 * rows + 0.5 * np.eye(n))

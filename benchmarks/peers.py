@@ -1,4 +1,4 @@
-"""General maximum-flow solvers, each given the same job: one position to some tokens."""
+"""General maximum-flow solvers behind one signature: flows from one position to some tokens."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,16 +16,16 @@ from attnflow.maxflow import max_flows
 Floats = NDArray[np.float64]
 Job = Callable[[Floats, int, int, Sequence[int]], Floats]  # capacities, layer, source, tokens
 
-OR_TOOLS_ONE = 2**50  # OR-tools counts in 64-bit whole numbers, SciPy in 32-bit ones
-SCIPY_ONE = 2**20
+OR_TOOLS_SCALE = 2**50  # OR-tools computes with 64-bit integers, SciPy with 32-bit ones
+SCIPY_SCALE = 2**20
 
 
 def edges(capacities: Floats, layer: int, source: int) -> tuple[NDArray[np.int64], ...]:
-    """Tails, heads and capacities of the part of the graph below the source."""
+    """Return tails, heads and capacities of all edges below the source."""
     n = capacities.shape[1]
     x, u, q = np.nonzero(capacities[:layer])
-    kept = (x < layer - 1) | (u == source)
-    x, u, q = x[kept], u[kept], q[kept]
+    below = (x < layer - 1) | (u == source)
+    x, u, q = x[below], u[below], q[below]
     return (x + 1) * n + u, x * n + q, capacities[x, u, q]
 
 
@@ -37,12 +37,12 @@ def attnflow(capacities: Floats, layer: int, source: int, tokens: Sequence[int])
 def or_tools(capacities: Floats, layer: int, source: int, tokens: Sequence[int]) -> Floats:
     tails, heads, weights = edges(capacities, layer, source)
     solver = ortools_flow.SimpleMaxFlow()
-    whole = np.rint(weights * OR_TOOLS_ONE).astype(np.int64)
-    solver.add_arcs_with_capacity(tails, heads, whole)
+    integers = np.rint(weights * OR_TOOLS_SCALE).astype(np.int64)
+    solver.add_arcs_with_capacity(tails, heads, integers)
     flows = []
     for token in tokens:
         solver.solve(layer * capacities.shape[1] + source, token)
-        flows.append(solver.optimal_flow() / OR_TOOLS_ONE)
+        flows.append(solver.optimal_flow() / OR_TOOLS_SCALE)
     return np.asarray(flows)
 
 
@@ -58,10 +58,12 @@ def i_graph(capacities: Floats, layer: int, source: int, tokens: Sequence[int]) 
 def sci_py(capacities: Floats, layer: int, source: int, tokens: Sequence[int]) -> Floats:
     tails, heads, weights = edges(capacities, layer, source)
     size = (layer + 1) * capacities.shape[1]
-    whole = np.rint(weights * SCIPY_ONE).astype(np.int32)
-    graph = csr_array((whole, (tails, heads)), shape=(size, size))
+    integers = np.rint(weights * SCIPY_SCALE).astype(np.int32)
+    graph = csr_array((integers, (tails, heads)), shape=(size, size))
     top = layer * capacities.shape[1] + source
-    return np.asarray([maximum_flow(graph, top, token).flow_value for token in tokens]) / SCIPY_ONE
+    return (
+        np.asarray([maximum_flow(graph, top, token).flow_value for token in tokens]) / SCIPY_SCALE
+    )
 
 
 def networkx_job(algorithm: Callable[..., nx.DiGraph]) -> Job:
@@ -77,8 +79,8 @@ def networkx_job(algorithm: Callable[..., nx.DiGraph]) -> Job:
     return job
 
 
-def authors_way(capacities: Floats, pairs: Sequence[tuple[int, int, int]]) -> Floats:
-    """What the paper's repository does: the whole graph once, then Edmonds-Karp for each pair.
+def solve_as_authors(capacities: Floats, pairs: Sequence[tuple[int, int, int]]) -> Floats:
+    """Do what the paper's repository does: build the graph once, run Edmonds-Karp for each pair.
 
     pairs: layer, position, token.
     """
@@ -99,7 +101,7 @@ GENERAL: dict[str, Job] = {
     "networkx preflow-push": networkx_job(nx_flow.preflow_push),
     "networkx Edmonds-Karp (the authors' choice)": networkx_job(nx_flow.edmonds_karp),
 }
-# How many tokens each solver is given at each size; the slow ones would take hours otherwise.
+# The number of tokens for slow solvers at each size, and the largest size; all would take hours.
 TOKENS: dict[str, dict[int, int]] = {
     "igraph": {256: 32},
     "SciPy (capacities rounded to 2^-20)": {150: 32, 256: 16},

@@ -1,4 +1,4 @@
-"""Draw docs/flow-algorithm.svg: where a unit at a position may go."""
+"""Draw docs/flow-algorithm.svg: how flow at a position can reach the sink."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
-PICTURE = Path(__file__).parent.parent / "docs" / "flow-algorithm.svg"
+FIGURE = Path(__file__).parent.parent / "docs" / "flow-algorithm.svg"
 BLUE, ORANGE, GREEN, GRAY = "#0072b2", "#d55e00", "#009e73", "#9a9a9a"
 COLUMNS = {"u": 0.0, "q": 2.0, "t": 4.0}
 TOP = 4
@@ -43,13 +43,13 @@ def main() -> None:
     arrow(axis, (0, 1), (4, 0), color=GREEN, connectionstyle="arc3,rad=0.1")
     arrow(axis, (0, 2), (2, 1), color=ORANGE)
     arrow(axis, (2, 1), (4, 0), color=ORANGE, linestyle="--")
-    axis.text(0, TOP + 0.35, "what $u$ was given", ha="center", va="center")
-    axis.text(4.35, 0, "the token", ha="left", va="center")
+    axis.text(0, TOP + 0.35, "flow received by $u$", ha="center", va="center")
+    axis.text(4.35, 0, "the sink", ha="left", va="center")
     legend = (
-        (BLUE, "1. drops into the chain of $t$, highest first"),
-        (GREEN, "2. its own edge into $t$"),
-        (ORANGE, "3. hops, lowest first, and on from there"),
-        (GRAY, "chains: the residual connections"),
+        (BLUE, "1. entry edges into the chain of $t$, highest first"),
+        (GREEN, "2. the last edge into $t$"),
+        (ORANGE, "3. hops to other positions, lowest first"),
+        (GRAY, "chains (residual connections)"),
     )
     for row, (color, text) in enumerate(legend):
         axis.plot([4.75, 5.05], [3.9 - 0.38 * row] * 2, color=color, linewidth=2.2)
@@ -66,8 +66,8 @@ def main() -> None:
     axis.set_ylim(-0.3, TOP + 0.6)
     axis.set_aspect("equal")
     axis.axis("off")
-    with rc_context({"svg.hashsalt": "attnflow"}):  # the same file every time
-        figure.savefig(PICTURE, metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "attnflow"}):  # reproducible file
+        figure.savefig(FIGURE, metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ from attnflow.models.loading import load_model
 from attnflow.paper.verb_number.objective import accuracy
 from attnflow.paper.verb_number.splits import split_folder
 from attnflow.paper.verb_number.vocabulary import make_vocabulary
-from tests.data.published import published
 from tests.models.checkpoints import eager_graph
+from tests.paper.data.published import published
 from tests.refusal import refusal
 
 

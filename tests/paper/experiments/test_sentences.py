@@ -5,7 +5,7 @@ import pytest
 from attnflow.errors import FileError
 from attnflow.paper.experiments.experiment import Options
 from attnflow.paper.experiments.sentences import find_data, read_agreement, read_sentiment
-from tests.data.published import published
+from tests.paper.data.published import published
 from tests.refusal import refusal
 
 

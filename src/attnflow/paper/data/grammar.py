@@ -1,7 +1,7 @@
-"""A small grammar that makes up agreement examples, for tests and for want of data.
+"""A small grammar that generates agreement examples, for tests and for use without data sets.
 
-"the big key near the old cabinets behind the door" has the subject "key" and one attractor, the
-noun "cabinets", whose number is the other one; "door" has the subject's own.
+In "the big key near the old cabinets behind the door" the subject is "key". "cabinets" is an
+attractor, because its number differs from the subject's; "door" is not.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,42 +34,45 @@ TAGS_OF_OPENINGS = ((), ("NN", ","), ("PRP", "VBD", "IN"), ("IN", "JJ", ","))
 def generate_agreement(
     n: int, *, seed: int = 0, attractors: Sequence[int] = range(MOST_ATTRACTORS + 1)
 ) -> Iterator[AgreementExample]:
-    """Make up n examples, as many singular as plural ones but for chance.
+    """Generate n examples; singular and plural subjects are equally likely.
 
-    attractors: how many an example may have; each is as likely. At most 4.
-    The same seed gives the same examples.
-    Raises InputError for attractors that the grammar cannot make.
+    seed: the same seed generates the same examples.
+    attractors: the numbers of attractors to choose from, with equal probability; each 0 to 4.
+    Raises InputError for other numbers of attractors, or none.
+
+    >>> [example.text for example in generate_agreement(2, seed=2, attractors=[1])]
+    ['the white dog near the boxes', 'in general , the garden near the trees']
     """
     if not attractors or not all(0 <= k <= MOST_ATTRACTORS for k in attractors):
         raise InputError(
             f"attractors is {list(attractors)}",
             expected=f"numbers from 0 to {MOST_ATTRACTORS}",
-            fix="Give at least one.",
+            fix="Pass at least one.",
         )
     random = Random(seed)
     for _ in range(n):
-        yield _make(random, random.choice(NUMBERS), random.choice(list(attractors)))
+        yield _generate_example(random, random.choice(NUMBERS), random.choice(list(attractors)))
 
 
-def _make(random: Random, number: Number, attractors: int) -> AgreementExample:
+def _generate_example(random: Random, number: Number, attractors: int) -> AgreementExample:
     opening = random.randrange(len(OPENINGS))
     tokens, tags = list(OPENINGS[opening]), list(TAGS_OF_OPENINGS[opening])
-    other: Number = "plural" if number == "singular" else "singular"
-    numbers: list[Number] = [other] * attractors
-    if random.random() < 0.3:  # a noun that is no attractor, since it has the subject's number
-        numbers.insert(random.randint(0, attractors), number)
-    _add_noun(random, tokens, tags, number)
+    other_number: Number = "plural" if number == "singular" else "singular"
+    later_numbers: list[Number] = [other_number] * attractors
+    if random.random() < 0.3:  # a noun with the subject's number, which is not an attractor
+        later_numbers.insert(random.randint(0, attractors), number)
+    _append_noun(random, tokens, tags, number)
     subject = len(tokens) - 1
-    for one in numbers:
+    for later_number in later_numbers:
         tokens.append(random.choice(PREPOSITIONS))
         tags.append("IN")
-        _add_noun(random, tokens, tags, one)
+        _append_noun(random, tokens, tags, later_number)
     return AgreementExample(
         tuple(tokens), number, subject, attractors, tuple(tags), document="grammar"
     )
 
 
-def _add_noun(random: Random, tokens: list[str], tags: list[str], number: Number) -> None:
+def _append_noun(random: Random, tokens: list[str], tags: list[str], number: Number) -> None:
     """Append an article, sometimes an adjective, and a noun."""
     tokens.append("the")
     tags.append("DT")

@@ -1,16 +1,15 @@
 """Agreement examples from treebanks in the CoNLL-U format of Universal Dependencies.
 
-A subject is a `nsubj` tagged NN or NNS, to the left of the finite verb of its clause: the predicate
-itself if it is VBZ or VBP, or else its first finite auxiliary or copula.
-
-Tables of agreement examples made from treebanks, as `read_agreement_table` reads them.
+A subject is an `nsubj` tagged NN or NNS that precedes the finite verb of its clause. That verb is
+the predicate itself if it is finite, otherwise its first finite auxiliary or copula.
+`read_conllu` yields examples; `extract_agreement` writes the tables that `read_agreement_table`
+reads.
 """
 
-import gzip
 import io
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from gzip import GzipFile
 from pathlib import Path
 
 from attnflow.errors import InputError
@@ -18,19 +17,25 @@ from attnflow.paper.data.readers import (
     NUMBER_OF_NOUN,
     NUMBER_OF_VERB,
     AgreementExample,
-    malformed,
+    invalid_line,
     open_lines,
 )
+from attnflow.storage import write_atomic
 
-LONGEST = 50  # tokens of a sentence, as in the data of Linzen et al.
-# "The point is that she sings": "point" is the subject of "is", but both hang on "sings".
-OUTER = "nsubj:outer"
-FINITE = {*NUMBER_OF_VERB, "VBD", "MD"}  # tags of finite verbs, only some of which show number
+MAX_TOKENS = 50  # of a sentence, as in the data of Linzen et al.
+# "The point is that she sings": "point" is the subject of "is", but both depend on "sings".
+OUTER_SUBJECT = "nsubj:outer"
+FINITE = {*NUMBER_OF_VERB, "VBD", "MD"}  # tags of finite verbs, also of those without number
+
+HEADER = (
+    *("treebank", "doc", "sentence", "xpos", "subj_index", "verb_index", "subj_pos", "verb_pos"),
+    *("verb", "n_intervening", "n_diff_intervening"),
+)
 
 
 @dataclass(frozen=True)
 class Token:
-    """One word of a sentence. head: the index of its head, -1 for the root."""
+    """A word of a sentence. head: the index of its head; -1 for the root."""
 
     form: str
     tag: str
@@ -39,15 +44,15 @@ class Token:
 
 
 def read_conllu(path: str | Path) -> Iterator[AgreementExample]:
-    """Read a treebank, and yield an example for each subject and verb that must agree.
+    """Read a treebank, and yield an example for each subject and verb that agree.
 
-    Sentences of more than 50 tokens are left out, and so are subjects with a conjunct before the
-    verb, pairs whose numbers disagree, and repeated prefixes.
-    Raises FileError, naming the line, for a line that is not as it should be.
+    Skips sentences of more than 50 tokens, subjects with a conjunct before the verb, pairs whose
+    numbers disagree, and repeated prefixes.
+    Raises FileError, with the line number, for an invalid line.
     """
     seen = set()
     for document, sentence in read_sentences(path):
-        if len(sentence) > LONGEST:
+        if len(sentence) > MAX_TOKENS:
             continue
         for example in find_agreement(sentence, document):
             key = (example.prefix, example.number)
@@ -56,14 +61,42 @@ def read_conllu(path: str | Path) -> Iterator[AgreementExample]:
                 yield example
 
 
-def read_sentences(path: str | Path) -> Iterator[tuple[str | None, list[Token]]]:
-    """Read the sentences of a treebank, each with the name of its document if it has one.
+def extract_agreement(treebanks: Sequence[str | Path], path: str | Path) -> int:
+    """Write the agreement examples of treebanks to a gzipped table; return the number of rows.
 
-    Ranges of words written together and empty nodes are left out, as they are no tokens.
+    Skips sentences of more than 50 tokens, and repeated rows. The file is written atomically, and
+    the same treebanks give the same bytes.
+    Raises FileError, with the line number, for an invalid line; InputError if there are no
+    examples; DiskError if the table cannot be written.
+    """
+    rows = list(dict.fromkeys(row for treebank in treebanks for row in _table_rows(Path(treebank))))
+    if not rows:
+        names = ", ".join(str(treebank) for treebank in treebanks)
+        raise InputError(
+            f"there is no subject that agrees with its verb in {names or 'no treebanks'}",
+            expected="treebanks in CoNLL-U with the tags of the Penn Treebank",
+            fix="Choose other files.",
+        )
+    text = "".join("\t".join(row) + "\n" for row in (HEADER, *rows))
+    compressed = io.BytesIO()
+    # Without the time of writing, which would change the bytes.
+    with GzipFile(fileobj=compressed, mode="wb", mtime=0) as file:
+        file.write(text.encode())
+    table = Path(path)
+    table.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(table, lambda file: file.write(compressed.getvalue()))
+    return len(rows)
+
+
+def read_sentences(path: str | Path) -> Iterator[tuple[str | None, list[Token]]]:
+    """Yield the sentences of a treebank, each with the name of its document or None.
+
+    Multiword tokens and empty nodes are skipped.
+    Raises FileError, with the line number, for an invalid line.
     """
     document: str | None = None
     tokens: list[Token] = []
-    first = 1
+    first_line = 1  # of the sentence
     with open_lines(path) as lines:
         for i, line in lines:
             if line.startswith("# newdoc id"):
@@ -71,139 +104,104 @@ def read_sentences(path: str | Path) -> Iterator[tuple[str | None, list[Token]]]
             if line.startswith("#"):
                 continue
             if line.strip():
-                first = i if not tokens else first
-                token = _parse(path, i, line, len(tokens) + 1)
+                first_line = i if not tokens else first_line
+                token = _parse_token(path, i, line, len(tokens) + 1)
                 tokens += [] if token is None else [token]
                 continue
             if tokens:
-                yield document, _checked(path, first, tokens)
+                _check_heads(path, first_line, tokens)
+                yield document, tokens
             tokens = []
     if tokens:
-        yield document, _checked(path, first, tokens)
-
-
-def _parse(path: str | Path, i: int, line: str, expected: int) -> Token | None:
-    cells = line.split("\t")
-    if len(cells) != 10:
-        raise malformed(path, i, f"{len(cells)} columns", "10 columns with tabs between them")
-    number, form, _, _, tag, _, head, relation, _, _ = cells
-    if "-" in number or "." in number:
-        return None
-    if number != str(expected):
-        raise malformed(path, i, f"token {number!r}", f"token {expected}")
-    if not head.isdecimal():
-        raise malformed(path, i, f"the head is {head!r}", "a whole number")
-    kind = OUTER if relation == OUTER else relation.partition(":")[0]
-    return Token(form, tag, int(head) - 1, kind)
-
-
-def _checked(path: str | Path, first: int, tokens: list[Token]) -> list[Token]:
-    highest = max(token.head for token in tokens)
-    if highest >= len(tokens):
-        given = f"a head is {highest + 1}, in a sentence of {len(tokens)} tokens"
-        raise malformed(path, first, given, "heads within the sentence")
-    return tokens
+        _check_heads(path, first_line, tokens)
+        yield document, tokens
 
 
 def find_agreement(
     sentence: Sequence[Token], document: str | None = None
 ) -> Iterator[AgreementExample]:
-    """The pairs of subject and verb of one sentence, in the order of their subjects."""
+    """Yield an example for each subject and verb of a sentence, in the order of the subjects."""
     for i, subject in enumerate(sentence):
-        of_clause = subject.relation in ("nsubj", OUTER) and subject.head >= 0
-        if not of_clause or subject.tag not in NUMBER_OF_NOUN:
+        is_subject = subject.relation in ("nsubj", OUTER_SUBJECT) and subject.head >= 0
+        if not is_subject or subject.tag not in NUMBER_OF_NOUN:
             continue
-        verb = _finite_verb(sentence, subject.head, outer=subject.relation == OUTER)
+        verb = _find_finite_verb(sentence, subject.head, outer=subject.relation == OUTER_SUBJECT)
         if verb is None or verb <= i or _has_conjunct(sentence, i, verb):
             continue
         number = NUMBER_OF_NOUN[subject.tag]
         if NUMBER_OF_VERB.get(sentence[verb].tag) != number:
             continue
-        between = [NUMBER_OF_NOUN.get(token.tag, number) for token in sentence[i + 1 : verb]]
+        numbers = [NUMBER_OF_NOUN.get(token.tag, number) for token in sentence[i + 1 : verb]]
         yield AgreementExample(
             tuple(token.form for token in sentence[:verb]),
             number,
             i,
-            sum(one != number for one in between),
+            sum(other != number for other in numbers),
             tuple(token.tag for token in sentence[:verb]),
             document,
         )
 
 
-def _finite_verb(sentence: Sequence[Token], predicate: int, *, outer: bool) -> int | None:
-    """The index of the finite verb of a clause; None if it has none.
+def _parse_token(path: str | Path, line_number: int, line: str, position: int) -> Token | None:
+    """Parse a line. position: the expected number of the token, from 1.
 
-    outer: whether it is the clause around the predicate's own, whose verb is a copula.
+    Returns None for a multiword token such as 1-2, and for an empty node such as 2.1.
+    """
+    cells = line.split("\t")
+    if len(cells) != 10:
+        raise invalid_line(path, line_number, f"{len(cells)} columns", "10, separated by tabs")
+    number, form, _, _, tag, _, head, relation, _, _ = cells
+    if "-" in number or "." in number:
+        return None
+    if number != str(position):
+        raise invalid_line(path, line_number, f"token {number!r}", f"token {position}")
+    if not head.isdecimal():
+        raise invalid_line(path, line_number, f"the head is {head!r}", "a whole number")
+    # Other subtypes, such as nsubj:pass, do not matter.
+    base_relation = relation if relation == OUTER_SUBJECT else relation.partition(":")[0]
+    return Token(form, tag, int(head) - 1, base_relation)
+
+
+def _check_heads(path: str | Path, line_number: int, tokens: list[Token]) -> None:
+    highest = max(token.head for token in tokens)
+    if highest >= len(tokens):
+        given = f"a head is {highest + 1} in a sentence of {len(tokens)} tokens"
+        raise invalid_line(path, line_number, given, "heads within the sentence")
+
+
+def _find_finite_verb(sentence: Sequence[Token], predicate: int, *, outer: bool) -> int | None:
+    """Return the index of the finite verb of a clause, or None.
+
+    outer: whether the clause is the one around the predicate's own clause; its verb is a copula.
     """
     if sentence[predicate].tag in FINITE and not outer:
         return predicate
     for i, token in enumerate(sentence):
-        helps = token.head == predicate and token.relation in ("aux", "cop")
-        if helps and token.tag in FINITE:
+        is_auxiliary = token.head == predicate and token.relation in ("aux", "cop")
+        if is_auxiliary and token.tag in FINITE:
             return i
     return None
 
 
 def _has_conjunct(sentence: Sequence[Token], subject: int, verb: int) -> bool:
-    """Whether "and" another noun belongs to the subject, which then may be plural."""
+    """Whether the subject is coordinated with another noun, which can make it plural."""
     return any(
         token.head == subject and token.relation == "conj" for token in sentence[subject:verb]
     )
 
 
-HEADER = (
-    *("treebank", "doc", "sentence", "xpos", "subj_index", "verb_index", "subj_pos", "verb_pos"),
-    *("verb", "n_intervening", "n_diff_intervening"),
-)
-
-
-def extract_agreement(treebanks: Sequence[str | Path], path: str | Path) -> int:
-    """Write the agreement examples of treebanks in CoNLL-U to a gzipped table; how many there are.
-
-    Sentences of more than 50 tokens are left out, and so are repetitions. The table is written
-    whole or not at all, and the same treebanks give the same bytes.
-    Raises FileError, naming the line, for a line that is not as it should be, and InputError if
-    there are no examples.
-    """
-    rows = list(dict.fromkeys(row for one in treebanks for row in _rows(Path(one))))
-    if not rows:
-        names = ", ".join(str(one) for one in treebanks)
-        raise InputError(
-            f"{names or 'no treebank'} has no pair of a noun and a verb that agree",
-            expected="treebanks in CoNLL-U with tags of the Penn Treebank",
-            fix="Give other files.",
-        )
-    text = "".join("\t".join(row) + "\n" for row in (HEADER, *rows))
-    out = Path(path)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f"{out.name}.{os.getpid()}.part")
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as file:
-        file.write(text.encode())
-    try:
-        part.write_bytes(packed.getvalue())
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
-    return len(rows)
-
-
-def _rows(treebank: Path) -> Iterator[tuple[str, ...]]:
+def _table_rows(treebank: Path) -> Iterator[tuple[str, ...]]:
     name = treebank.name.partition(".")[0]
     for document, sentence in read_sentences(treebank):
-        if len(sentence) > LONGEST:
+        if len(sentence) > MAX_TOKENS:
             continue
-        # A form may hold a space, which stands between tokens in the table.
+        # Spaces separate tokens in the table, and a form may contain one.
         forms = " ".join(token.form.replace(" ", "_") for token in sentence)
         tags = " ".join(token.tag for token in sentence)
         for example in find_agreement(sentence):
-            assert example.subject is not None, "examples of treebanks have a subject"
+            assert example.subject is not None, "find_agreement sets the subject"
             subject, verb = example.subject, len(example.prefix)
-            cells = (subject, verb, sentence[subject].tag, sentence[verb].tag, sentence[verb].form)
-            nouns = _count_nouns(sentence[subject + 1 : verb])
-            counts = (nouns, example.attractors)
-            yield (name, document or name, forms, tags, *map(str, (*cells, *counts)))
-
-
-def _count_nouns(tokens: Sequence[Token]) -> int:
-    return sum(token.tag in NUMBER_OF_NOUN for token in tokens)
+            n_nouns = sum(token.tag in NUMBER_OF_NOUN for token in sentence[subject + 1 : verb])
+            words = (sentence[subject].tag, sentence[verb].tag, sentence[verb].form)
+            cells = (subject, verb, *words, n_nouns, example.attractors)
+            yield (name, document or name, forms, tags, *map(str, cells))

@@ -37,9 +37,9 @@ PAPER_TABLES = {"blank_out": PAPER_TABLE1, "l2": PAPER_TABLE2}
 METHOD = (
     "The measurements of tables 1 and 2 on the same sentences, for models of the same size trained "
     "on the same data. Models named plain learned only the number of the verb, as in the paper "
-    "(`attnflow train verb-number --no-helping-tasks`). Models named helped also learned auxiliary "
-    "tasks, predicting masked words and tags, as the bundled model did. The number in the name is "
-    "the seed. All tokens count, [CLS] included."
+    "(`attnflow train verb-number --no-auxiliary-tasks`). Models named helped also learned "
+    "auxiliary tasks, predicting masked words and tags, as the bundled model did. The number in "
+    "the name is the seed. All tokens count, [CLS] included."
 )
 
 

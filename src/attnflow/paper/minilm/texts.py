@@ -1,13 +1,12 @@
-"""What the adapters are trained on: reviews with their sentiment, and plain sentences.
+"""Texts for training the adapters: film reviews with sentiment, sentences, and generated stories.
 
-A causal language model of 260 thousand weights, trained on children's stories; and its stories.
-
-Read from an export of llama2.c (version 0): seven integers, then float32 weights one after another.
-Published as stories260K in karpathy/tinyllamas, under the MIT license.
+Stories come from stories260K, a causal language model with 260 thousand weights that was trained on
+children's stories. It is published in karpathy/tinyllamas under the MIT license, in the format of
+llama2.c (version 0): seven integers, followed by float32 weights.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -20,90 +19,143 @@ from tokenizers import Tokenizer, decoders, models, normalizers, processors
 
 from attnflow.errors import FileError
 from attnflow.models.builtin.minilm import LABELS
-from attnflow.paper.data.readers import Columns, open_lines, read_sst2
+from attnflow.paper.data.readers import Columns, SentimentExample, open_lines, read_sst2
 
-N_HELD = 1000  # sentences held out of each kind
-MIN_WORDS = 8  # of a review's phrase, to be worth reading as text
-N_STORIES = 20_000
 SEED = 2020  # of the split
+N_HELD_OUT = 1000  # texts of each source
+MIN_WORDS = 8  # of a review, to train a language model on it
+N_STORIES = 20_000
+MODEL_FILE, TOKENIZER_FILE = "stories260K.bin", "tok512.bin"
 
 
 @dataclass(frozen=True)
 class Reviews:
-    """Texts and labels to train on, and those of the development and test sets by name."""
+    """Reviews with labels, which are indices into LABELS.
+
+    texts, labels: for training. held_out: texts and labels of the sets "dev" and "test".
+    """
 
     texts: list[str]
     labels: list[int]
-    held: dict[str, tuple[list[str], list[int]]]
-
-
-def read_reviews(folder: str | Path) -> Reviews:
-    """Read `sst2` in a folder; training texts that occur in the other sets are left out."""
-    root = Path(folder) / "sst2"
-    sets = {name: list(read_sst2(root / f"{name}.tsv")) for name in ("train", "dev", "test")}
-    held = {_plain(one.text) for name in ("dev", "test") for one in sets[name]}
-    train = [one for one in sets["train"] if _plain(one.text) not in held]
-    return Reviews(
-        [one.text for one in train],
-        [LABELS.index(one.sentiment) for one in train],
-        {
-            name: (
-                [one.text for one in sets[name]],
-                [LABELS.index(one.sentiment) for one in sets[name]],
-            )
-            for name in ("dev", "test")
-        },
-    )
+    held_out: dict[str, tuple[list[str], list[int]]]
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Sentences to train on, and held-out ones by name."""
+    """Texts for training, and held-out texts by source: "treebanks", "reviews" and "stories"."""
 
     train: list[str]
-    held: dict[str, list[str]]
+    held_out: dict[str, list[str]]
+
+
+def read_reviews(folder: str | Path) -> Reviews:
+    """Read sst2 in a data folder, without training texts that occur in the other sets.
+
+    Raises FileError if a file is missing or invalid.
+    """
+    root = Path(folder) / "sst2"
+    train, dev, test = (list(read_sst2(root / f"{name}.tsv")) for name in ("train", "dev", "test"))
+    known = {_normalize(example.text) for example in (*dev, *test)}
+    texts, labels = _split_columns([e for e in train if _normalize(e.text) not in known])
+    return Reviews(texts, labels, {"dev": _split_columns(dev), "test": _split_columns(test)})
 
 
 def read_texts(folder: str | Path, stories: Sequence[str] = ()) -> Texts:
-    """Read the treebanks and reviews in a folder, with stories beside them if there are any.
+    """Read the sentences of the treebanks and the reviews in a data folder, and add stories.
 
-    Sentences that are alike but for case and space count once. Whole documents are held out.
+    Whole documents of the treebanks are held out. Training texts that equal a held-out text, apart
+    from case and spaces, are removed.
+    Raises FileError if a file is missing or invalid.
     """
-    root, random = Path(folder), Random(SEED)
-    treebanks = _read_documents(root)
-    reviews = [t for t in read_reviews(folder).texts if len(t.split()) >= MIN_WORDS]
-    parts = {"treebanks": treebanks, "reviews": [[t] for t in reviews]}
+    random = Random(SEED)
+    reviews = [text for text in read_reviews(folder).texts if len(text.split()) >= MIN_WORDS]
+    # Each source is a list of groups of texts that are not separated.
+    sources = {"treebanks": _read_documents(Path(folder)), "reviews": [[text] for text in reviews]}
     if stories:
-        parts["stories"] = [[one] for one in stories]
+        sources["stories"] = [[story] for story in stories]
     train: list[str] = []
-    held: dict[str, list[str]] = {}
-    for name, groups in parts.items():
+    held_out: dict[str, list[str]] = {}
+    for name, groups in sources.items():
         random.shuffle(groups)
-        taken: list[str] = []
-        while len(taken) < min(N_HELD, sum(map(len, groups)) // 4):
-            taken += groups.pop()
-        held[name] = taken
+        drawn: list[str] = []
+        while len(drawn) < min(N_HELD_OUT, sum(map(len, groups)) // 4):
+            drawn += groups.pop()
+        held_out[name] = drawn
         train += [text for group in groups for text in group]
-    seen = {_plain(text) for texts in held.values() for text in texts}
-    return Texts([t for t in dict.fromkeys(train) if _plain(t) not in seen], held)
+    known = {_normalize(text) for texts in held_out.values() for text in texts}
+    unique = [text for text in dict.fromkeys(train) if _normalize(text) not in known]
+    return Texts(unique, held_out)
 
 
 def read_texts_with_stories(folder: str | Path, *, n: int = N_STORIES, device: Any = None) -> Texts:
-    """The same, with n stories that the model in `stories260K` tells.
+    """Read texts, and add n stories generated by the model in the folder `stories260K`.
 
-    The caller's random numbers are left as they were.
+    device: default, a GPU if there is one. The state of torch's random number generator is
+    restored. Raises FileError if a file is missing or invalid.
     """
-    import torch
-
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
+    torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    with torch.random.fork_rng(devices=[torch_device] if torch_device.type == "cuda" else []):
         torch.manual_seed(SEED)
-        stories = tell_stories(Path(folder) / "stories260K", n, device=place)
+        stories = generate_stories(Path(folder) / "stories260K", n, device=torch_device)
     return read_texts(folder, stories)
 
 
+def generate_stories(
+    folder: str | Path, n: int, *, length: int = 200, batch_size: int = 1000, device: Any = "cpu"
+) -> list[str]:
+    """Sample n stories of at most `length` tokens.
+
+    folder: contains the files of the model. Random numbers come from torch's default generator.
+    Raises FileError if a file is missing.
+    """
+    model, tokenizer = load_stories(folder)
+    model.to(device)
+    stories: list[str] = []
+    while len(stories) < n:
+        # Every story starts with the token <s>, whose id is 1.
+        start = torch.ones(min(batch_size, n - len(stories)), 1, dtype=torch.long, device=device)
+        generated = model.generate(
+            start,
+            attention_mask=torch.ones_like(start),
+            do_sample=True,
+            temperature=0.8,
+            top_k=0,
+            max_new_tokens=length,
+            pad_token_id=2,
+        )
+        stories += [tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in generated]
+    return stories
+
+
+def load_stories(folder: str | Path) -> tuple[Any, Any]:
+    """Load the stories260K model, in evaluation mode, and its tokenizer.
+
+    Raises FileError if a file is missing.
+    """
+    root = Path(folder)
+    for name in (MODEL_FILE, TOKENIZER_FILE):
+        if not (root / name).is_file():
+            raise FileError(
+                f"there is no file {root / name}",
+                expected=f"{MODEL_FILE} and {TOKENIZER_FILE}",
+                fix="Download both from karpathy/tinyllamas on the Hugging Face Hub, folder "
+                "stories260K.",
+            )
+    return _read_model(root / MODEL_FILE), _read_tokenizer(root / TOKENIZER_FILE)
+
+
+def _split_columns(examples: Sequence[SentimentExample]) -> tuple[list[str], list[int]]:
+    texts = [example.text for example in examples]
+    return texts, [LABELS.index(example.sentiment) for example in examples]
+
+
+def _normalize(text: str) -> str:
+    """Return the text in lower case, with single spaces."""
+    return " ".join(text.lower().split())
+
+
 def _read_documents(root: Path) -> list[list[str]]:
-    """The different sentences of each document of the treebanks."""
+    """Return the unique sentences of each document of the treebanks."""
     documents: dict[str, dict[str, None]] = {}
     for name in ("amalgum_agreement", "ud_agreement"):
         path = root / name / "agreement.tsv.gz"
@@ -112,61 +164,11 @@ def _read_documents(root: Path) -> list[list[str]]:
             for i, line in lines:
                 row = columns.split(i, line)
                 documents.setdefault(row["doc"], {})[row["sentence"]] = None
-    return [list(texts) for texts in documents.values()]
+    return [list(sentences) for sentences in documents.values()]
 
 
-def _plain(text: str) -> str:
-    return " ".join(text.lower().split())
-
-
-MODEL, TOKENIZER = "stories260K.bin", "tok512.bin"
-
-
-def load_stories(folder: str | Path) -> tuple[Any, Any]:
-    """The model, in evaluation mode, and its tokenizer, from the folder that holds both files.
-
-    Raises FileError if one is missing.
-    """
-    root = Path(folder)
-    for name in (MODEL, TOKENIZER):
-        if not (root / name).is_file():
-            raise FileError(
-                f"there is no {root / name}",
-                expected=f"{MODEL} and {TOKENIZER}, which are published in "
-                "karpathy/tinyllamas, folder "
-                "stories260K",
-                fix="Put both there.",
-            )
-    return _read_model(root / MODEL), _read_tokenizer(root / TOKENIZER)
-
-
-def tell_stories(
-    folder: str | Path, n: int, *, length: int = 200, batch_size: int = 1000, device: Any = "cpu"
-) -> list[str]:
-    """Let the model tell n stories of at most `length` tokens, drawn as it finds them probable.
-
-    Random numbers come from torch's generator: seed it before.
-    """
-    model, tokenizer = load_stories(folder)
-    model.to(device)
-    stories: list[str] = []
-    while len(stories) < n:
-        begin = torch.ones(min(batch_size, n - len(stories)), 1, dtype=torch.long, device=device)
-        told = model.generate(
-            begin,
-            attention_mask=torch.ones_like(begin),
-            do_sample=True,
-            temperature=0.8,
-            top_k=0,
-            max_new_tokens=length,
-            pad_token_id=2,
-        )
-        stories += [tokenizer.decode(one, skip_special_tokens=True).strip() for one in told]
-    return stories
-
-
-def _make_model(header: tuple[int, ...]) -> Any:
-    """A model of the sizes that the header names, with random weights."""
+def _make_model(header: Sequence[int]) -> Any:
+    """Make a model with random weights and the sizes in the header."""
     width, hidden, n_layers, n_heads, n_key_heads, n_words, length = header
     config = transformers.LlamaConfig(
         vocab_size=n_words,
@@ -181,78 +183,92 @@ def _make_model(header: tuple[int, ...]) -> Any:
         bos_token_id=1,
         eos_token_id=2,
     )
-    model: Any = transformers.LlamaForCausalLM
-    return model(config).eval()
+    model_class: Any = transformers.LlamaForCausalLM
+    return model_class(config).eval()
 
 
 def _read_model(path: Path) -> Any:
     header = struct.unpack("<7i", path.read_bytes()[:28])
     width, hidden, n_layers, n_heads, n_key_heads, n_words, _ = header
     model = _make_model(header)
-    numbers = torch.from_numpy(np.fromfile(path, dtype="<f4", offset=28))
-    used = 0
-
-    def take(*shape: int) -> torch.Tensor:
-        nonlocal used
-        size = int(np.prod(shape))
-        used += size
-        return numbers[used - size : used].reshape(shape)
-
-    keys = n_key_heads * (width // n_heads)
+    take = _weight_reader(torch.from_numpy(np.fromfile(path, dtype="<f4", offset=28)))
+    head_width = width // n_heads
+    key_width = n_key_heads * head_width
     with torch.no_grad():
         model.model.embed_tokens.weight.copy_(take(n_words, width))
-        blocks = model.model.layers
+        # The file has the weights of all layers by name, in this order.
         for name, shape in {
             "input_layernorm": (width,),
             "self_attn.q_proj": (width, width),
-            "self_attn.k_proj": (keys, width),
-            "self_attn.v_proj": (keys, width),
+            "self_attn.k_proj": (key_width, width),
+            "self_attn.v_proj": (key_width, width),
             "self_attn.o_proj": (width, width),
             "post_attention_layernorm": (width,),
             "mlp.gate_proj": (hidden, width),
             "mlp.down_proj": (width, hidden),
             "mlp.up_proj": (hidden, width),
         }.items():
-            for block, weight in zip(blocks, take(n_layers, *shape), strict=True):
-                rotary = name.endswith(("q_proj", "k_proj"))
-                turned = _split_halves(weight, width // n_heads) if rotary else weight
-                block.get_submodule(name).weight.copy_(turned)
+            is_rotary = name.endswith(("q_proj", "k_proj"))
+            for block, weight in zip(model.model.layers, take(n_layers, *shape), strict=True):
+                ordered = _reorder_rotary(weight, head_width) if is_rotary else weight
+                block.get_submodule(name).weight.copy_(ordered)
         model.model.norm.weight.copy_(take(width))
     return model
 
 
-def _split_halves(weight: torch.Tensor, head: int) -> torch.Tensor:
-    """Rows of each head from pairs (0, 1), (2, 3), ... to two halves, as transformers rotates."""
-    pairs = weight.reshape(-1, head // 2, 2, weight.shape[-1])
+def _weight_reader(numbers: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """Return a function that takes the next numbers in a given shape."""
+    n_used = 0
+
+    def take(*shape: int) -> torch.Tensor:
+        nonlocal n_used
+        start, n_used = n_used, n_used + int(np.prod(shape))
+        return numbers[start:n_used].reshape(shape)
+
+    return take
+
+
+def _reorder_rotary(weight: torch.Tensor, head_width: int) -> torch.Tensor:
+    """Reorder the rows of each head from pairs (0, 1), (2, 3), ... to halves.
+
+    llama2.c rotates pairs of neighbors; transformers rotates the first half with the second.
+    """
+    pairs = weight.reshape(-1, head_width // 2, 2, weight.shape[-1])
     return pairs.transpose(1, 2).reshape(weight.shape)
 
 
 def _read_tokenizer(path: Path) -> Any:
-    """Pieces with scores, joined best score first, as byte-pair encoding with merges does."""
-    raw = path.read_bytes()
-    pieces, at = [], 4
-    while at < len(raw):
-        score, size = struct.unpack_from("<fi", raw, at)
-        piece = raw[at + 8 : at + 8 + size].decode("utf-8").replace(" ", "▁")
-        pieces.append((piece, score))
-        at += 8 + size
-    pieces[:3] = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0)]
+    """Read pieces with scores, and make a byte-pair encoding that merges by score."""
+    pieces = _read_pieces(path.read_bytes())
     ids = {piece: i for i, (piece, _) in enumerate(pieces)}
     merges = [
         (piece[:cut], piece[cut:])
-        for piece, _ in sorted(pieces[3:], key=lambda p: -p[1])
+        for piece, _ in sorted(pieces[3:], key=lambda pair: -pair[1])
         for cut in range(1, len(piece))
         if piece[:cut] in ids and piece[cut:] in ids
     ]
-    words = Tokenizer(models.BPE(ids, merges, unk_token="<unk>", byte_fallback=True))
-    words.normalizer = normalizers.Sequence(
+    backend = Tokenizer(models.BPE(ids, merges, unk_token="<unk>", byte_fallback=True))
+    backend.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
     )
-    words.decoder = decoders.Sequence(
+    backend.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     )
-    words.post_processor = processors.TemplateProcessing(
+    backend.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", 1)]
     )
-    tokenizer: Any = transformers.PreTrainedTokenizerFast
-    return tokenizer(tokenizer_object=words, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+    tokenizer_class: Any = transformers.PreTrainedTokenizerFast
+    return tokenizer_class(
+        tokenizer_object=backend, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+    )
+
+
+def _read_pieces(raw: bytes) -> list[tuple[str, float]]:
+    """Return the pieces and their scores. The first three are special tokens."""
+    pieces, offset = [], 4  # after the length of the longest piece
+    while offset < len(raw):
+        score, size = struct.unpack_from("<fi", raw, offset)
+        piece = raw[offset + 8 : offset + 8 + size].decode("utf-8").replace(" ", "▁")
+        pieces.append((piece, score))
+        offset += 8 + size
+    return [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *pieces[3:]]

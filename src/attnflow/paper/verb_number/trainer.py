@@ -1,14 +1,13 @@
-"""Training the verb-number model: seeded, and resumed where it stopped.
+"""The training loop of the verb-number model, and checkpoints to resume from.
 
-Every epoch starts from a seed of its own, so that a resumed training does what an uninterrupted one
-does. What is kept is the running average of the weights, which is better than the last weights.
-
-The state of a training under way in a file, which is never left half written.
+Every epoch has its own seed, so that a resumed training gives the same weights as an uninterrupted
+one. The result is an exponential moving average of the weights, which is more accurate than the
+last weights.
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from io import BytesIO
 from logging import getLogger
 from math import cos, pi
 from pathlib import Path
@@ -21,57 +20,24 @@ from torch import nn
 
 from attnflow.errors import FileError, InputError
 from attnflow.models.builtin.verb_number import VerbNumberConfig, VerbNumberModel
-from attnflow.paper.verb_number.objective import Learner, Mixture, Objective, accuracy
+from attnflow.paper.verb_number.objective import Mixture, MultiTaskModel, Objective, accuracy
 from attnflow.paper.verb_number.splits import Split
 from attnflow.paper.verb_number.vocabulary import make_vocabulary
-
-
-def write_checkpoint(path: str | Path, identity: dict[str, Any], state: dict[str, Any]) -> None:
-    """Write a state; identity: what the run is, by which it is known again."""
-    new = Path(path).with_name(f"{Path(path).name}.new")
-    new.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({"identity": json.dumps(identity, sort_keys=True), **state}, new)
-    new.replace(path)
-
-
-def read_checkpoint(path: str | Path, identity: dict[str, Any]) -> dict[str, Any]:
-    """Read a state, without running anything that the file may hold.
-
-    Raises FileError if the file is broken, or comes from another run.
-    """
-    try:
-        state: Any = torch.load(path, map_location="cpu", weights_only=True)
-        found = json.loads(state["identity"])
-    except (EOFError, KeyError, OSError, RuntimeError, TypeError, UnpicklingError) as error:
-        raise FileError(
-            f"{path} cannot be read ({type(error).__name__})",
-            expected="a checkpoint of a training",
-            fix="Remove it to start anew.",
-        ) from error
-    wanted = json.loads(json.dumps(identity))
-    differing = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
-    if differing:
-        pairs = [f"{key} {found.get(key)} and not {wanted.get(key)}" for key in differing]
-        raise FileError(
-            f"{path} comes from another training, with {', '.join(pairs)}",
-            expected="the same options and data",
-            fix="Give the same ones, or train in another folder.",
-        )
-    return dict(state)
-
+from attnflow.progress import Progress
+from attnflow.storage import write_atomic
 
 log = getLogger(__name__)
-
-Progress = Callable[[int, int], None]  # epochs done, and all
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train.
+    """Settings of a training.
 
-    copies: how often an epoch has each example of the natural distribution.
-    share: how much of an epoch has attractors. averaging: how slowly weights are averaged.
-    sizes: sizes of the model other than the paper's, by their names in VerbNumberConfig.
+    warm_up: the share of steps in which the learning rate rises.
+    natural_copies: how often each example of the natural distribution is in an epoch.
+    attractor_share: the share of an epoch that has attractors.
+    average_decay: the decay of the moving average of the weights, per step.
+    sizes: model sizes that differ from the paper's, by their names in VerbNumberConfig.
     """
 
     epochs: int = 25
@@ -80,9 +46,9 @@ class Recipe:
     weight_decay: float = 0.05
     warm_up: float = 0.05
     dropout: float = 0.2
-    copies: int = 2
-    share: float = 0.25
-    averaging: float = 0.999
+    natural_copies: int = 2
+    attractor_share: float = 0.25
+    average_decay: float = 0.999
     objective: Objective = field(default_factory=Objective)
     sizes: dict[str, int] = field(default_factory=dict)
     seed: int = 0
@@ -91,7 +57,7 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model, in evaluation mode; its vocabulary, and its accuracy on held-out sets."""
+    """A trained model in evaluation mode, its vocabulary, and its accuracy on held-out sets."""
 
     model: VerbNumberModel
     vocabulary: dict[str, int]
@@ -109,155 +75,200 @@ def train(
 ) -> Trained:
     """Train the model on a split.
 
-    checkpoint: a file to write after each epoch. resume: whether to go on from that file, if it is
-    there; it must come from the same recipe and data.
-    device: where to run; a GPU if there is one. progress: told of the epochs that are done.
-    The caller's random numbers are left as they were.
-    Raises InputError for a recipe that cannot be used, FileError for a checkpoint of another run.
+    checkpoint: a file to write after each epoch. resume: continue from that file if it exists; it
+    must come from a training with the same recipe and data.
+    device: default, a GPU if there is one. progress: called with the epochs done and in total.
+    The state of torch's random number generator is restored.
+    Raises InputError for invalid settings, FileError for a checkpoint that does not match,
+    DiskError if the checkpoint cannot be written.
     """
     recipe = recipe or Recipe()
-    _check(recipe, split)
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    _check_settings(recipe, split)
+    torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     vocabulary = make_vocabulary(split.training)
-    mixture = Mixture.from_split(split, vocabulary, copies=recipe.copies, share=recipe.share)
-    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
-        run = Run(recipe, mixture, len(vocabulary), place)
+    mixture = Mixture.from_split(
+        split,
+        vocabulary,
+        natural_copies=recipe.natural_copies,
+        attractor_share=recipe.attractor_share,
+    )
+    with torch.random.fork_rng(devices=[torch_device] if torch_device.type == "cuda" else []):
+        training = Training(recipe, mixture, len(vocabulary), torch_device)
         if resume and checkpoint is not None and Path(checkpoint).exists():
-            run.restore(read_checkpoint(checkpoint, run.identity()))
-        while run.epoch < recipe.epochs:
-            _train_epoch(run, split, vocabulary)
+            training.restore(read_checkpoint(checkpoint, training.settings()))
+        while training.epoch < recipe.epochs:
+            _train_epoch(training, split, vocabulary)
             if checkpoint is not None:
-                write_checkpoint(checkpoint, run.identity(), run.state())
+                write_checkpoint(checkpoint, training.settings(), training.state())
             if progress is not None:
-                progress(run.epoch, recipe.epochs)
-    model = run.average.cpu()
+                progress(training.epoch, recipe.epochs)
+    model = training.average.cpu()
     sets = {"development": split.dev, **split.test}
-    return Trained(
-        model, vocabulary, {name: accuracy(model, part, vocabulary) for name, part in sets.items()}
-    )
+    scores = {name: accuracy(model, examples, vocabulary) for name, examples in sets.items()}
+    return Trained(model, vocabulary, scores)
 
 
-def _train_epoch(run: "Run", split: Split, vocabulary: dict[str, int]) -> None:
-    started = monotonic()
-    loss = run.train_epoch()
-    found = accuracy(run.average, split.dev, vocabulary)
-    log.info(
-        "epoch %d of %d: loss %.4f, accuracy on the development set %.4f, %.1f s",
-        *(run.epoch, run.recipe.epochs, loss, found, monotonic() - started),
-    )
-
-
-def _check(recipe: Recipe, split: Split) -> None:
-    if recipe.epochs < 1 or recipe.batch_size < 1 or recipe.copies < 1:
+def _check_settings(recipe: Recipe, split: Split) -> None:
+    for name in ("epochs", "batch_size", "natural_copies"):
+        value = getattr(recipe, name)
+        if value < 1:
+            raise InputError(f"{name} is {value}", expected="1 or more", fix=f"Increase {name}.")
+    if not 0 <= recipe.attractor_share < 1:
         raise InputError(
-            f"epochs is {recipe.epochs}, batch_size {recipe.batch_size} and copies {recipe.copies}",
-            expected="1 or more",
-            fix="Raise what is smaller.",
-        )
-    if not 0 <= recipe.share < 1:
-        raise InputError(
-            f"share is {recipe.share}",
+            f"attractor_share is {recipe.attractor_share}",
             expected="0 or more, and less than 1",
-            fix="It is the part of an epoch that has attractors.",
+            fix="It is the share of an epoch that has attractors.",
         )
     if not split.natural and not split.treebanks:
         raise InputError(
-            "there is nothing to train on but sentences with attractors",
-            expected="examples of the natural distribution, or treebanks",
-            fix="Give some.",
+            "all training examples have attractors",
+            expected="examples of the natural distribution, or of treebanks",
+            fix="Add some to the split.",
         )
 
 
-class Run:
-    """A training under way: the model, its running average, and the optimizer."""
+def _train_epoch(training: "Training", split: Split, vocabulary: dict[str, int]) -> None:
+    """Train an epoch, and log the loss and the accuracy on the development set."""
+    start = monotonic()
+    loss = training.train_epoch()
+    dev_accuracy = accuracy(training.average, split.dev, vocabulary)
+    log.info(
+        "epoch %d of %d: loss %.4f, development accuracy %.4f, %.1f s",
+        *(training.epoch, training.recipe.epochs, loss, dev_accuracy, monotonic() - start),
+    )
 
-    def __init__(self, recipe: Recipe, mixture: Mixture, n_words: int, device: torch.device):
+
+class Training:
+    """The state of a training: the model, the average of its weights, and the optimizer."""
+
+    def __init__(
+        self, recipe: Recipe, mixture: Mixture, vocabulary_size: int, device: torch.device
+    ):
         self.recipe, self.mixture, self.device = recipe, mixture, device
         torch.manual_seed(recipe.seed)
-        drops = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), recipe.dropout)
+        dropout = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), recipe.dropout)
         config = VerbNumberConfig(
-            vocab_size=n_words, is_decoder=recipe.causal, **drops, **recipe.sizes
+            vocab_size=vocabulary_size, is_decoder=recipe.causal, **dropout, **recipe.sizes
         )
-        self.learner = Learner(VerbNumberModel(config)).to(device)
+        self.model = MultiTaskModel(VerbNumberModel(config)).to(device)
         average: Any = VerbNumberModel(config)
         self.average: VerbNumberModel = average.to(device).eval().requires_grad_(False)
-        self.average.load_state_dict(self.learner.model.state_dict())
-        self.optimizer = _optimizer(self.learner, recipe)
+        self.average.load_state_dict(self.model.model.state_dict())
+        self.optimizer = _make_optimizer(self.model, recipe)
         self.epoch, self.step = 0, 0
-        self.n_steps = recipe.epochs * mixture.n_batches(recipe.batch_size)
+        self.n_steps = recipe.epochs * mixture.count_batches(recipe.batch_size)
 
     def train_epoch(self) -> float:
-        """Train for one epoch; return the mean loss of its batches."""
+        """Train for an epoch; return the mean loss of its batches."""
         seed = self.recipe.seed * 10_000 + self.epoch
         torch.manual_seed(seed)  # for dropout
-        generator = torch.Generator().manual_seed(seed)  # for the order, and what is blanked
-        self.learner.train()
+        generator = torch.Generator().manual_seed(seed)  # for batches and masked words
+        self.model.train()
         total = torch.zeros((), device=self.device)
-        batches = list(self.mixture.epoch(self.recipe.batch_size, generator))
+        batches = list(self.mixture.draw_batches(self.recipe.batch_size, generator))
         for rows in batches:
-            batch = self.mixture.texts.choose(rows).to(self.device)
+            batch = self.mixture.examples.select(rows).to(self.device)
             with torch.autocast(self.device.type, torch.bfloat16, self.device.type == "cuda"):
-                loss = self.learner.loss(batch, self.recipe.objective, generator)
+                loss = self.model.loss(batch, self.recipe.objective, generator)
             self._update(loss)
             total += loss.detach()
         self.epoch += 1
         return float(total) / len(batches)
 
     def _update(self, loss: torch.Tensor) -> None:
+        """Take a step of the optimizer, and update the average."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self.n_steps, self.recipe)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.learner.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.step += 1
-        # In the beginning the average follows closely, since the first weights are random.
-        decay = min(self.recipe.averaging, (1 + self.step) / (10 + self.step))
+        # A smaller decay in the first steps, because the initial weights are random.
+        decay = min(self.recipe.average_decay, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
-            pairs = zip(self.average.parameters(), self.learner.model.parameters(), strict=True)
-            for mean, now in pairs:
-                mean.lerp_(now, 1 - decay)
+            pairs = zip(self.average.parameters(), self.model.model.parameters(), strict=True)
+            for mean, weights in pairs:
+                mean.lerp_(weights, 1 - decay)
 
-    def identity(self) -> dict[str, Any]:
-        """What a checkpoint must have in common with this run to be resumed."""
-        return {**asdict(self.recipe), "n_texts": len(self.mixture.texts), "steps": self.n_steps}
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that a checkpoint must share to be resumed."""
+        n_examples = len(self.mixture.examples)
+        return {**asdict(self.recipe), "n_examples": n_examples, "n_steps": self.n_steps}
 
     def state(self) -> dict[str, Any]:
-        """What is needed to go on."""
+        """Return the state to resume from."""
         return {
             "epoch": self.epoch,
             "step": self.step,
-            "learner": self.learner.state_dict(),
+            "model": self.model.state_dict(),
             "average": self.average.state_dict(),
             "optimizer": self.optimizer.state_dict(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+        """Resume from a state."""
         self.epoch, self.step = state["epoch"], state["step"]
-        self.learner.load_state_dict(state["learner"])
+        self.model.load_state_dict(state["model"])
         self.average.load_state_dict(state["average"])
         self.optimizer.load_state_dict(state["optimizer"])
         log.info("resumed after epoch %d of %d", self.epoch, self.recipe.epochs)
 
 
 def learning_rate(step: int, n_steps: int, recipe: Recipe) -> float:
-    """Rising in a line while warming up, then falling to 0 as a cosine does."""
+    """Return the learning rate of a step: a linear warm-up, then a cosine decay to 0."""
     warm_up = max(int(recipe.warm_up * n_steps), 1)
     if step < warm_up:
         return recipe.learning_rate * (step + 1) / warm_up
     return recipe.learning_rate * (1 + cos(pi * (step - warm_up) / max(n_steps - warm_up, 1))) / 2
 
 
-def _optimizer(learner: Learner, recipe: Recipe) -> torch.optim.Optimizer:
-    """AdamW, without decay for biases and the scales of norms."""
-    matrices = [weights for weights in learner.parameters() if weights.dim() > 1]
-    others = [weights for weights in learner.parameters() if weights.dim() < 2]
+def _make_optimizer(model: MultiTaskModel, recipe: Recipe) -> torch.optim.Optimizer:
+    """AdamW; biases and the scales of layer norms have no weight decay."""
+    matrices = [weights for weights in model.parameters() if weights.dim() > 1]
+    vectors = [weights for weights in model.parameters() if weights.dim() < 2]
     return torch.optim.AdamW(
         [
             {"params": matrices, "weight_decay": recipe.weight_decay},
-            {"params": others, "weight_decay": 0.0},
+            {"params": vectors, "weight_decay": 0.0},
         ],
         lr=recipe.learning_rate,
         betas=(0.9, 0.98),
     )
+
+
+def write_checkpoint(path: str | Path, settings: dict[str, Any], state: dict[str, Any]) -> None:
+    """Write the state of a training atomically. settings: checked again by `read_checkpoint`.
+
+    Raises DiskError if the file cannot be written.
+    """
+    checkpoint = Path(path)
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    buffer = BytesIO()
+    torch.save({"settings": json.dumps(settings, sort_keys=True), **state}, buffer)
+    write_atomic(checkpoint, lambda file: file.write(buffer.getbuffer()))
+
+
+def read_checkpoint(path: str | Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Read the state of a training. Never runs code from the file.
+
+    Raises FileError if the file is invalid, or comes from a training with other settings.
+    """
+    try:
+        state: Any = torch.load(path, map_location="cpu", weights_only=True)
+        stored = json.loads(state["settings"])
+    except (EOFError, KeyError, OSError, RuntimeError, TypeError, UnpicklingError) as error:
+        raise FileError(
+            f"{path} cannot be read ({type(error).__name__})",
+            expected="a checkpoint of a training",
+            fix="Delete it to start again.",
+        ) from error
+    current = json.loads(json.dumps(settings))
+    different = sorted(key for key in {*stored, *current} if stored.get(key) != current.get(key))
+    if different:
+        raise FileError(
+            f"{path} has {', '.join(f'{key} {stored.get(key)}' for key in different)}",
+            expected=", ".join(f"{key} {current.get(key)}" for key in different),
+            fix="Use the same options and data, or train in another folder.",
+        )
+    return dict(state)

@@ -1,4 +1,4 @@
-"""The vocabulary of the verb-number model, counted from examples."""
+"""The vocabulary of the verb-number model, and the replacement of words outside it."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,15 +8,26 @@ from attnflow.models.builtin.verb_number import SPECIAL, TAGS, UNKNOWN
 from attnflow.paper.data.readers import AgreementExample
 
 
-def known_words(examples: Iterable[AgreementExample]) -> frozenset[str]:
-    """All words of examples that are in the form already."""
+def make_vocabulary(examples: Iterable[AgreementExample], *, min_count: int = 3) -> dict[str, int]:
+    """Number the special tokens, the tags, and the words that occur at least `min_count` times.
+
+    Words are sorted by frequency, then alphabetically: the same examples give the same ids.
+    """
+    counts = Counter(token for example in examples for token in example.prefix)
+    frequent = {word for word, n in counts.items() if n >= min_count} - {*SPECIAL, *TAGS}
+    words = sorted(frequent, key=lambda word: (-counts[word], word))
+    return {word: i for i, word in enumerate([*SPECIAL, *TAGS, *words])}
+
+
+def collect_words(examples: Iterable[AgreementExample]) -> frozenset[str]:
+    """Return all tokens of the prefixes."""
     return frozenset(token for example in examples for token in example.prefix)
 
 
 def replace_rare(example: AgreementExample, known: frozenset[str]) -> AgreementExample:
-    """The example in lower case, with the tag of each word that is not known in its place.
+    """Return the example in lower case, with unknown words replaced by their tags.
 
-    A word whose tag is not known either, or that has none, becomes [UNK].
+    A word whose tag is missing or unknown too becomes [UNK].
 
     >>> example = AgreementExample(("The", "Zebras"), "plural", tags=("DT", "NNS"))
     >>> replace_rare(example, frozenset(["the", "NNS"])).prefix
@@ -25,17 +36,6 @@ def replace_rare(example: AgreementExample, known: frozenset[str]) -> AgreementE
     tags = example.tags or ("",) * len(example.prefix)
     tokens = []
     for word, tag in zip(example.prefix, tags, strict=True):
-        options = (word.lower(), tag)
-        tokens.append(next((option for option in options if option in known), UNKNOWN))
+        candidates = (word.lower(), tag)
+        tokens.append(next((token for token in candidates if token in known), UNKNOWN))
     return replace(example, prefix=tuple(tokens))
-
-
-def make_vocabulary(examples: Iterable[AgreementExample], *, rarest: int = 3) -> dict[str, int]:
-    """Number the special tokens, the tags, and the words that occur `rarest` times or more.
-
-    Words come in the order of how often they occur; the same examples give the same numbers.
-    """
-    counts = Counter(token for example in examples for token in example.prefix)
-    frequent = [word for word, n in counts.items() if n >= rarest and word not in TAGS]
-    words = sorted(set(frequent) - set(SPECIAL), key=lambda word: (-counts[word], word))
-    return {word: i for i, word in enumerate([*SPECIAL, *TAGS, *words])}

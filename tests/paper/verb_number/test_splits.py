@@ -1,26 +1,29 @@
-"""What is held out never occurs in what is trained on."""
+"""No held-out prefix occurs in the training examples."""
 
 import gzip
 
+import pytest
+
 from attnflow.errors import FileError
 from attnflow.paper.data.readers import AgreementExample
-from attnflow.paper.verb_number import splits as splitting
+from attnflow.paper.verb_number import splits
 from attnflow.paper.verb_number.splits import prefixes, split_folder, split_grammar
-from tests.data.published import published
+from tests.paper.data.published import published
 from tests.refusal import refusal
 
 
-def held_out(split):
+def held_out_prefixes(split):
     return prefixes([*split.dev, *(e for part in split.test.values() for e in part)])
 
 
-def test_published_data_is_split_cleanly():
+@pytest.mark.slow
+def test_parts_of_published_data_share_no_prefix():
     split = split_folder(published("linzen_numpred", "amalgum_agreement", "ud_agreement"))
     sizes = {name: len(part) for name, part in split.test.items()}
     assert sizes["natural"] == 2000
     assert len(split.dev) == 1500
     assert sizes["5 attractors"] == 40
-    assert not held_out(split) & prefixes(split.training)
+    assert not held_out_prefixes(split) & prefixes(split.training)
     assert not prefixes(split.dev) & prefixes(split.test["natural"])
     assert split == split_folder(published("linzen_numpred"))  # the same in every run
 
@@ -45,15 +48,15 @@ def write_folder(folder):
             file.writelines("\t".join(line) + "\n" for line in lines)
 
 
-def test_duplicates_and_documents(tmp_path, monkeypatch):
-    monkeypatch.setattr(splitting, "N_TEST", 6)
-    monkeypatch.setattr(splitting, "N_DEV", 4)
-    monkeypatch.setattr(splitting, "N_ATTRACTORS", dict.fromkeys(range(1, 6), 2))
-    monkeypatch.setattr(splitting, "N_TREEBANK", 4)
+def test_duplicates_and_whole_documents(tmp_path, monkeypatch):
+    monkeypatch.setattr(splits, "N_TEST", 6)
+    monkeypatch.setattr(splits, "N_DEV", 4)
+    monkeypatch.setattr(splits, "N_ATTRACTORS", dict.fromkeys(range(1, 6), 2))
+    monkeypatch.setattr(splits, "N_TREEBANK", 4)
     write_folder(tmp_path)
     split = split_folder(tmp_path)
     assert [len(split.test["natural"]), len(split.dev)] == [6, 4]
-    assert not held_out(split) & prefixes(split.training)
+    assert not held_out_prefixes(split) & prefixes(split.training)
     gold = split.test["treebank, no attractor"]
     assert len(gold) == 6  # two whole documents of three
     assert len({example.document for example in gold}) == 2
@@ -62,13 +65,13 @@ def test_duplicates_and_documents(tmp_path, monkeypatch):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with refusal(FileError, "there is no file", "numpred.val", "`attnflow data` lists the sets"):
+    with refusal(FileError, "numpred.val", "`attnflow data`"):
         split_folder(tmp_path)
 
 
-def test_the_grammar_is_split_too():
+def test_generated_examples_are_split():
     split = split_grammar(300)
-    assert not held_out(split) & prefixes(split.training)
+    assert not held_out_prefixes(split) & prefixes(split.training)
     assert all(example.attractors == 0 for example in split.treebanks)
     assert len(split.test["grammar"]) == 30
     assert split == split_grammar(300)

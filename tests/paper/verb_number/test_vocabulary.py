@@ -1,4 +1,4 @@
-"""Words and tags as the verb-number model knows them, and its tokenizer."""
+"""The vocabulary of the verb-number model, and its tokenizer."""
 
 import pytest
 
@@ -15,7 +15,7 @@ WORDS = ["the", "key", "keys", "children", "'s", "do", "n't", "(", ")", ",", "fo
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    return make_vocabulary([AgreementExample(tuple(WORDS), "plural")], rarest=1)
+    return make_vocabulary([AgreementExample(tuple(WORDS), "plural")], min_count=1)
 
 
 def tokens(vocabulary, text, **options):
@@ -23,15 +23,15 @@ def tokens(vocabulary, text, **options):
     return tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
 
 
-def test_words_come_by_how_often_they_occur():
+def test_words_are_sorted_by_frequency():
     examples = [AgreementExample(("b", "a", "a", "NN", "c", "c"), "plural")]
-    vocabulary = make_vocabulary(examples, rarest=2)
+    vocabulary = make_vocabulary(examples, min_count=2)
     assert list(vocabulary)[:4] == ["[PAD]", "[UNK]", "[CLS]", "CC"]
     assert list(vocabulary)[3 + len(TAGS) :] == ["a", "c"]
     assert to_ids(("a", "b", "NNS"), vocabulary) == [2, 3 + len(TAGS), 1, vocabulary["NNS"]]
 
 
-def test_rare_words_become_tags():
+def test_unknown_words_become_tags():
     known = frozenset(["the", "NNS"])
     tagged = AgreementExample(("The", "Zebras", "of"), "plural", tags=("DT", "NNS", "IN"))
     assert replace_rare(tagged, known).prefix == ("the", "NNS", "[UNK]")
@@ -50,10 +50,10 @@ def test_rare_words_become_tags():
         ("PRP$ POS", "PRP$ POS"),
     ],
 )
-def test_text_is_cut_as_the_data_is(vocabulary, text, expected):
+def test_text_is_tokenized_like_the_data(vocabulary, text, expected):
     assert tokens(vocabulary, text) == ["[CLS]", *expected.split()]
 
 
-def test_a_causal_model_reads_no_first_token(vocabulary):
+def test_the_causal_tokenizer_has_no_cls_token(vocabulary):
     assert tokens(vocabulary, "the key", causal=True) == ["[CLS]", "the", "key"]
     assert make_tokenizer(vocabulary, max_length=64, causal=True).cls_token is None

@@ -1,4 +1,4 @@
-"""The grammar makes agreement examples that are what they say."""
+"""Generated agreement examples are what they claim to be."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ def number_of(word):
     return next((number for number, nouns in NOUNS.items() if word in nouns), None)
 
 
-def test_subjects_and_attractors_are_counted_right():
+def test_subjects_and_attractors_are_correct():
     for example in generate_agreement(300):
         assert example.subject is not None
         assert example.tags is not None
@@ -26,7 +26,7 @@ def test_subjects_and_attractors_are_counted_right():
         assert tag == {"singular": "NN", "plural": "NNS"}[example.number]
 
 
-def test_all_kinds_are_made():
+def test_all_kinds_of_examples_are_generated():
     examples = list(generate_agreement(500, seed=1))
     assert set(Counter(e.attractors for e in examples)) == {0, 1, 2, 3, 4}
     assert 200 < Counter(e.number for e in examples)["plural"] < 300
@@ -36,6 +36,6 @@ def test_all_kinds_are_made():
 
 
 @pytest.mark.parametrize("attractors", [[], [5], [-1]])
-def test_attractors_that_cannot_be_made(attractors):
-    with refusal(InputError, f"attractors is {attractors}; expected numbers from 0 to 4"):
+def test_invalid_numbers_of_attractors(attractors):
+    with refusal(InputError, f"attractors is {attractors}", "0 to 4"):
         list(generate_agreement(1, attractors=attractors))

@@ -1,0 +1,123 @@
+"""Training on generated sentences: the loss decreases, and interrupted trainings resume."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from attnflow.errors import FileError, InputError
+from attnflow.paper.verb_number.objective import Objective
+from attnflow.paper.verb_number.splits import Split, split_grammar
+from attnflow.paper.verb_number.trainer import Recipe, learning_rate, train
+from tests.refusal import refusal
+
+TINY = Recipe(epochs=2, batch_size=32, sizes={"n_layer": 2, "n_head": 2, "n_embd": 16}, dropout=0.1)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small models are faster without threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def split():
+    return split_grammar(600)
+
+
+def same_weights(first, second):
+    pairs = zip(first.model.state_dict().values(), second.model.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.slow
+def test_the_agreement_rule_is_learned():
+    objective = Objective(word_weight=0.1, tag_weight=0.5)
+    sizes = {"n_layer": 2, "n_head": 4, "n_embd": 32}
+    recipe = replace(
+        TINY,
+        epochs=12,
+        sizes=sizes,
+        objective=objective,
+        learning_rate=4e-3,
+        attractor_share=0.6,
+    )
+    trained = train(split_grammar(2400), recipe, device="cpu")
+    assert trained.accuracy["grammar"] > 0.9, trained.accuracy
+    assert trained.accuracy["grammar, attractors 0"] > 0.9
+    assert not trained.model.training
+
+
+def test_the_loss_decreases_and_is_logged(split, caplog):
+    steps = []
+    with caplog.at_level("INFO", logger="attnflow"):
+        train(split, TINY, device="cpu", progress=lambda *step: steps.append(step))
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0].startswith("epoch 1 of 2: loss ")
+    losses = [float(line.split()[5].strip(",")) for line in lines]
+    assert losses[1] < losses[0]
+    assert steps == [(1, 2), (2, 2)]
+
+
+def test_the_seed_determines_the_weights_and_the_random_state_is_restored(split):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    recipe = replace(TINY, epochs=1)
+    first, second = train(split, recipe, device="cpu"), train(split, recipe, device="cpu")
+    assert torch.equal(torch.rand(2), expected)
+    assert same_weights(first, second)
+    assert not same_weights(first, train(split, replace(recipe, seed=1), device="cpu"))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_resumed_training_gives_the_same_weights(split, tmp_path, causal):
+    recipe = replace(TINY, causal=causal)
+    uninterrupted = train(split, recipe, device="cpu")
+    path = tmp_path / "new" / "training.pt"
+
+    def interrupt(done, _):
+        raise KeyboardInterrupt(done)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(split, recipe, checkpoint=path, device="cpu", progress=interrupt)
+    resumed = train(split, recipe, checkpoint=path, resume=True, device="cpu")
+    assert same_weights(uninterrupted, resumed)
+    assert uninterrupted.accuracy == resumed.accuracy
+
+
+def test_checkpoints_of_other_trainings_are_rejected(split, tmp_path):
+    path = tmp_path / "training.pt"
+    train(split, replace(TINY, epochs=1), checkpoint=path, device="cpu")
+    with refusal(FileError, path, "seed 0", "seed 1"):
+        train(split, replace(TINY, epochs=1, seed=1), checkpoint=path, resume=True, device="cpu")
+    path.write_bytes(b"nothing")
+    with refusal(FileError, path, "Delete it"):
+        train(split, TINY, checkpoint=path, resume=True, device="cpu")
+
+
+def test_checkpoints_leave_no_temporary_files(split, tmp_path):
+    path = tmp_path / "training.pt"
+    train(split, TINY, checkpoint=path, device="cpu")
+    assert [file.name for file in tmp_path.iterdir()] == ["training.pt"]
+
+
+def test_invalid_settings(split):
+    with refusal(InputError, "epochs is 0", "1 or more"):
+        train(split, replace(TINY, epochs=0))
+    with refusal(InputError, "attractor_share is 1", "less than 1"):
+        train(split, replace(TINY, attractor_share=1))
+    with refusal(InputError, "attractors"):
+        train(Split((), (), split.hard, split.dev, {}), TINY)
+
+
+def test_the_learning_rate_warms_up_and_decays():
+    recipe = Recipe(learning_rate=1.0, warm_up=0.1)
+    rates = [learning_rate(step, 100, recipe) for step in range(100)]
+    assert rates[:10] == pytest.approx([0.1 * k for k in range(1, 11)])
+    assert rates[10] == 1
+    assert rates[55] == pytest.approx(0.5)
+    assert rates[10:] == sorted(rates[10:], reverse=True)

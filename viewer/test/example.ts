@@ -46,7 +46,7 @@ const PAGE: Method[] = readHeader({ format: 1, examples: [makeExample()] }).meth
 export const makeHeader = (examples: Example[] = [makeExample()], methods: Method[] = []): Header =>
   readHeader({ format: 1, title: "test", examples, methods: [...PAGE, ...methods] });
 
-/** Encode scores of at most 11 significant bits as float16. */
+/** Encode numbers of at most 11 significant bits as float16. */
 export function encode(values: number[]): ArrayBuffer {
   const out = new Uint16Array(values.length);
   values.forEach((value, i) => {

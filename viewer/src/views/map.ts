@@ -175,14 +175,14 @@ function paintCells(painter: Painter, snapshot: Snapshot, map: HeatMap, { body }
     rows: layers,
     cell: (c, r) => {
       const items = axis.columns.slice(...cellsOf(c, count, side));
-      const value = strongest(snapshot, map, layers - 1 - r, items);
+      const value = largestShown(snapshot, map, layers - 1 - r, items);
       return value === null ? 0 : theme.ramp.packed[max > 0 ? shade(value / max) : 0];
     },
   });
 }
 
 /** The largest visible score of some items; 0 if all are hidden, null if unknown. */
-function strongest(
+function largestShown(
   { state }: Snapshot,
   { rows, kept, max }: HeatMap,
   layer: number,

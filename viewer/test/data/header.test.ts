@@ -36,7 +36,7 @@ test("data without a list of methods has the methods of the page", () => {
   assert.equal(scoresKey(0, methods[2], 3), "0/flow/3");
 });
 
-test("other methods are takeSnapshot from chunks of their name", () => {
+test("other methods are read from chunks of their name", () => {
   const { methods } = makeHeader([makeExample()], [STORED, { ...STORED, computed: "page" }]);
   assert.equal(methods[3].title, "Joint flow");
   assert.equal(scoresKey(1, methods[3], 2), "1/scores/joint/2");

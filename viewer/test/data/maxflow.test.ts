@@ -1,4 +1,4 @@
-// The solver against hand-computed graphs, a plain Edmonds–Karp, and its own proof.
+// The solver against hand-computed graphs, a plain Edmonds–Karp solver, and its minimum cut.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { capacitiesOf, LayeredFlow, type MaxFlow } from "../../src/data/maxflow.ts";
@@ -46,7 +46,7 @@ function slowFlow(
   }
 }
 
-/** Whether a flow is one: within capacities, conserved, and as large as its cut. */
+/** Check that a flow respects capacities, is conserved, and equals its cut. */
 function check(
   found: MaxFlow,
   capacities: readonly ArrayLike<number>[],
@@ -93,7 +93,7 @@ test("two layers by hand: a sum of minima", () => {
   ]);
 });
 
-test("a flow that must be taken back is still found", () => {
+test("a path that must be undone does not hide the maximum", () => {
   // From 0 at layer 3. The first path found uses 0 → 0 → 0 → 0; the maximum needs to undo part of
   // it: layer 3 sends 1 to 0 and 1 to 1; at layer 2, 0 leads to 0 and 1, and 1 only to 0; at
   // layer 1 both lead to token 0, with capacity 1 each. The maximum is 2.
@@ -113,7 +113,7 @@ test("one layer is the matrix itself", () => {
   }
 });
 
-test("random graphs: the value of a slow solver, with a valid flow and a cut as large", () => {
+test("random graphs: the value of a slow solver, a valid flow and an equal cut", () => {
   const next = random(7);
   for (let round = 0; round < 120; round++) {
     const n = 2 + Math.floor(next() * 6);
@@ -147,7 +147,7 @@ test("integers with many ties, where one blocking flow is not enough", () => {
   }
 });
 
-test("a solver gives the same answers again, in any order", () => {
+test("a solver gives the same values again, in any order", () => {
   const graph = Array.from({ length: 4 }, (_, l) => augment(randomAttention(6, random(l)), 6, 0.5));
   const solver = new LayeredFlow(capacitiesOf(graph, 6, []), 6);
   const first = Array.from({ length: 6 }, (_, t) => solver.value(2, t));
@@ -184,7 +184,7 @@ test("carried positions have unlimited capacity", () => {
   assert.deepEqual([unlimited.value, unlimited.cut.length], [Infinity, 0]);
 });
 
-test("solvers that take turns in the same room agree with solvers of their own", () => {
+test("solvers that share their arrays agree with independent solvers", () => {
   const next = random(3);
   const n = 6;
   const attention = Array.from({ length: 4 }, () => randomAttention(n, next));

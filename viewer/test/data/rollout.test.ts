@@ -10,7 +10,7 @@ test("the residual connection by hand", () => {
   assert.deepEqual([...augment(attention, 2, 1)], [1, 0, 0, 1]);
 });
 
-test("carried rows are the identity, and rows of zeros stay", () => {
+test("carried rows become the identity, and rows of zeros stay zero", () => {
   const attention = Float32Array.from([0.5, 0.5, 0, 0]);
   assert.deepEqual([...augment(attention, 2, 0.5, [0])], [1, 0, 0, 0]);
 });
@@ -26,7 +26,7 @@ test("two layers by hand", () => {
   assert.deepEqual([...up[2]], [0.4375, 1]);
 });
 
-test("going down, going up and multiplying matrices agree, and rows sum to 1", () => {
+test("descending, ascending and matrix products agree, and rows sum to 1", () => {
   const n = 7;
   const next = random(5);
   const layers = Array.from({ length: 4 }, () => augment(randomAttention(n, next), n, 0.5));

@@ -50,7 +50,7 @@ test("raw attention, rollout and flow by hand", async () => {
 });
 
 test("stored edge weights are used without the residual mix", async () => {
-  // The last position of layer 2 is the mean of the others' rows of A, as [MEAN] of an image is.
+  // The last position of layer 2 is the mean of the other rows of A, like the [MEAN] position of an image.
   const A = [0.75, 0.125, 0.125, 0, 1, 0, 0.375, 0.5625, 0.0625];
   const chunks = { "0/weights/2": { shape: [3, 3], dtype: "float16" as const } };
   const { scores, wait } = makeScores({ chunks }, { ...attention, "0/weights/2": A });
@@ -58,7 +58,7 @@ test("stored edge weights are used without the residual mix", async () => {
   near(await wait(() => scores.row("rollout", 2, 2)), [0.28125, 0.625, 0.09375]);
 });
 
-test("words: summed over attended tokens, averaged over attending ones", async () => {
+test("words: sum over keys, mean over queries", async () => {
   const { scores, wait } = makeScores();
   const items = itemsOf(scores.example, true);
   near(await wait(() => scores.itemRow("raw", 1, items, 0)), [0.5, 0.5]);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { digits, percent, runsRightToLeft, shorten, visible } from "../../src/data/text.ts";
 
-test("what hides or reorders text becomes a symbol", () => {
+test("characters that hide or reorder text become symbols", () => {
   assert.equal(visible("\u0000null"), "⟨U+0000⟩null");
   assert.equal(visible("\u202eevil"), "⟨U+202E⟩evil");
   assert.equal(visible("\u2066a\u2069"), "⟨U+2066⟩a⟨U+2069⟩");
@@ -14,12 +14,12 @@ test("what hides or reorders text becomes a symbol", () => {
   assert.equal(visible("a\u{e0041}"), "a⟨U+E0041⟩");
 });
 
-test("empty and blank tokens can be seen", () => {
+test("empty and blank tokens are visible", () => {
   assert.equal(visible(""), "∅");
   assert.equal(visible("  "), "␣␣");
 });
 
-test("ordinary text of any script stays as it is", () => {
+test("ordinary text of any script is unchanged", () => {
   for (const text of [
     "<b>&amp;",
     "##s",
@@ -33,17 +33,17 @@ test("ordinary text of any script stays as it is", () => {
   }
 });
 
-test("piles of marks are cut", () => {
+test("stacked combining marks are limited", () => {
   assert.equal(visible("a" + "\u0301".repeat(50)).length, 5);
 });
 
-test("long texts are cut between characters, not inside them", () => {
+test("long texts are shortened between graphemes", () => {
   assert.equal(shorten("abcdef", 4), "abc…");
   assert.equal(shorten("👩‍👩‍👧‍👦👩‍👩‍👧‍👦👩‍👩‍👧‍👦", 2), "👩‍👩‍👧‍👦…");
   assert.equal(shorten("abc", 3), "abc");
 });
 
-test("direction is that of most letters", () => {
+test("the direction is that of most letters", () => {
   assert.equal(runsRightToLeft(["המחברים", "של", "ok"]), true);
   assert.equal(runsRightToLeft(["كتب"]), true);
   assert.equal(runsRightToLeft(["the", "של"]), false);

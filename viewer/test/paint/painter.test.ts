@@ -2,14 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { binsOf, cellsOf, pool } from "../../src/paint/painter.ts";
 
-test("where there is room, nothing is merged", () => {
+test("a matrix that fits is not pooled", () => {
   const values = Float32Array.from([1, 2, 3, 4]);
   assert.deepEqual(pool(values, 2, [0, 1], [0, 1], 50), { side: 2, cells: values });
   const mirrored = pool(values, 2, [0, 1], [1, 0], 50);
   assert.deepEqual([...mirrored.cells], [2, 1, 4, 3]);
 });
 
-test("where there is none, the largest of each block stays", () => {
+test("pooling keeps the largest value of each block", () => {
   const values = new Float32Array(16);
   values[1] = 0.25; // row 0, column 1
   values[2 * 4 + 3] = 0.5; // row 2, column 3
@@ -19,7 +19,7 @@ test("where there is none, the largest of each block stays", () => {
   assert.deepEqual([...cells], [0.25, 0, 0, 0.5]);
 });
 
-test("only what is taken counts", () => {
+test("pooling uses only the selected rows and columns", () => {
   const values = Float32Array.from([9, 9, 9, 9, 1, 2, 9, 3, 4]);
   assert.deepEqual([...pool(values, 3, [1, 2], [1, 2], 50).cells], [1, 2, 3, 4]);
 });

@@ -11,7 +11,7 @@ test("text cannot leave its element", () => {
   assert.ok(!svg.includes("<script"));
 });
 
-test("what is drawn is in the file, moved as asked", () => {
+test("shapes are written at their place after moveTo", () => {
   const painter = new SvgPainter();
   painter.moveTo(100, 10);
   painter.rect(1, 2, 3, 4, { fill: "red" });
@@ -20,6 +20,6 @@ test("what is drawn is in the file, moved as asked", () => {
   const svg = painter.finish(200, 100, "t");
   assert.match(svg, /<rect x="101" y="12" width="3" height="4" fill="red"\/>/);
   assert.match(svg, /<path d="M100 10C100 19 110 21 110 30"/);
-  // Of two cells one has no color; the other stands at 2 of 4.
+  // The first of two cells has no color; the second starts at x = 2 of 4.
   assert.match(svg, /<path d="M102 10h2v2h-2z" fill="rgb\(255,0,0\)"\/>/);
 });

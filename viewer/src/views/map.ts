@@ -41,14 +41,14 @@ interface Layout {
 const TITLE = 30;
 const LEFT = 30;
 const GAP = 36;
-const TITLE_SIZE = 14;
+const TITLE_SIZE = 13;
 const TITLE_WEIGHT = 650;
 const SCALE_SIZE = 11;
-const SCALE = "0 to 1.23e−5"; // the longest text of a scale
+const SCALE = "0 to 0.000"; // a usual scale; longer ones extend into the gap
 
 /** The width of a title with its scale. */
 const titleWidth = (title: string, scale: string): number =>
-  measure(title, TITLE_SIZE, TITLE_WEIGHT) + 10 + measure(scale, SCALE_SIZE);
+  measure(title, TITLE_SIZE, TITLE_WEIGHT) + 8 + measure(scale, SCALE_SIZE);
 
 /** The scores of one method at all layers, layer 1 first. */
 export function mapRows(snapshot: Snapshot, method: string): Row[] {

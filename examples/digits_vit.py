@@ -1,8 +1,8 @@
-"""Train a tiny ViT on handwritten digits, and draw what its [CLS] token looks at.
+"""Train a tiny ViT on handwritten digits, and draw which patches reach its [CLS] token.
 
-The digits are those of scikit-learn (1,797 pictures of 8 x 8 pixels), made larger to 32 x 32 and
-cut into 8 x 8 patches of 4 x 4 pixels. It takes about a minute on one core, downloads nothing, and
-needs scikit-learn and `attnflow[figures,images]`:
+The digits are those of scikit-learn (1,797 images of 8 x 8 pixels), enlarged to 32 x 32 and split
+into 8 x 8 patches of 4 x 4 pixels. It takes about a minute on one core, downloads nothing, and needs
+scikit-learn and `attnflow[figures,images]`:
 
     python examples/digits_vit.py --out digits
 """
@@ -35,7 +35,7 @@ def make_model() -> Any:
         num_hidden_layers=4,
         num_attention_heads=4,
         intermediate_size=128,
-        initializer_range=0.08,  # at so small a width, larger than usual
+        initializer_range=0.08,  # larger than usual, because the model is so narrow
         id2label={i: str(i) for i in range(10)},
         label2id={str(i): i for i in range(10)},
     )
@@ -43,7 +43,7 @@ def make_model() -> Any:
 
 
 def make_pictures() -> tuple[list[Any], Any]:
-    """The digits as Pillow images, and their classes; in the order of the data set."""
+    """The digits as Pillow images, and their classes, in the order of the data set."""
     digits = load_digits()
     pictures = [
         Image.fromarray(np.uint8(255 * image / 16)).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
@@ -69,11 +69,12 @@ def train(model: Any, pixels: Any, classes: Any, epochs: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train a tiny ViT and draw what it looks at.")
+    parser = argparse.ArgumentParser(description="Train a tiny ViT and draw its attention.")
     parser.add_argument("--out", type=Path, default=Path("digits"))
     parser.add_argument("--epochs", type=int, default=20)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)  # faster for a model this small, also next to other work
     torch.manual_seed(0)
     pictures, classes = make_pictures()
     processor = ViTImageProcessorPil(size={"height": SIDE, "width": SIDE})
@@ -82,8 +83,8 @@ def main() -> None:
     train(model.train(), pixels[:-HELD_OUT], classes[:-HELD_OUT], options.epochs)
     model.eval()
     with torch.no_grad():
-        right = model(pixel_values=pixels[-HELD_OUT:]).logits.argmax(-1) == classes[-HELD_OUT:]
-    print(f"accuracy on {HELD_OUT} held-out digits: {float(right.float().mean()):.3f}")
+        correct = model(pixel_values=pixels[-HELD_OUT:]).logits.argmax(-1) == classes[-HELD_OUT:]
+    print(f"accuracy on {HELD_OUT} held-out digits: {float(correct.float().mean()):.3f}")
     model.save_pretrained(options.out)
     processor.save_pretrained(options.out)
 

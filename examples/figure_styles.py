@@ -1,4 +1,4 @@
-"""Draw maps of sentences in a column, and on a dark ground, as shown in docs/figures.md.
+"""Draw maps of sentences at the width of a column and on a dark background, for docs/figures.md.
 
 python examples/figure_styles.py --out docs/images
 """

@@ -1,9 +1,9 @@
 """Trace the verb of "the key to the cabinets is" with raw attention, rollout and flow.
 
-The attention is made up by rules, no model needed. In the lower layers one head attends to the word
-that a word depends on, and one to the subject; in the upper layers attention is spread evenly, as
-in many trained models. So raw attention says nothing at the last layer, where rollout and flow
-still find the subject, "key".
+The attention weights follow simple rules; no model is needed. In the lower layers one head attends to
+the syntactic head of each word, and one to the subject; in the upper layers attention is uniform, as
+in many trained models. Raw attention is therefore uninformative at the last layer, where rollout and
+flow still find the subject, "key".
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ def make_attention() -> NDArray[np.float64]:
     n = len(TOKENS)
     even = np.full((n, n), 1 / n)
     depends = np.eye(n)[DEPENDS_ON]
-    subject = np.eye(n)[[TOKENS.index("key")] * n]  # every word looks for the subject
+    subject = np.eye(n)[[TOKENS.index("key")] * n]  # every word attends to the subject
     layers = [
         [0.8 * share * head + (1 - 0.8 * share) * even for head in (depends, subject)]
         for share in (1.0, 0.5, 0.0, 0.0)

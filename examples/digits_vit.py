@@ -1,8 +1,8 @@
 """Train a tiny ViT on handwritten digits, and draw which patches reach its [CLS] token.
 
 The digits are those of scikit-learn (1,797 images of 8 x 8 pixels), enlarged to 32 x 32 and split
-into 8 x 8 patches of 4 x 4 pixels. It takes about a minute on one core, downloads nothing, and needs
-scikit-learn and `attnflow[figures,images]`:
+into 8 x 8 patches of 4 x 4 pixels. It takes about a minute on one core, downloads nothing, and
+needs scikit-learn and `attnflow[figures,images]`:
 
     python examples/digits_vit.py --out digits
 """

@@ -2,8 +2,8 @@
 
 The attention weights follow simple rules; no model is needed. In the lower layers one head attends
 to the syntactic head of each word, and one to the subject; in the upper layers attention is
-uniform, as in many trained models. Raw attention is therefore uninformative at the last layer, where
-rollout and flow still find the subject, "key".
+uniform, as in many trained models. Raw attention is therefore uninformative at the last layer,
+where rollout and flow still find the subject, "key".
 """
 
 from pathlib import Path

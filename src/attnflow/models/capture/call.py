@@ -62,7 +62,7 @@ class AttentionCall(ABC):
 
     @abstractmethod
     def set_output(self, weights: Tensor) -> None:
-        """Compute the output of the layer from the weights of all heads, where that is possible."""
+        """Compute the output of the layer from the weights of all heads, if it has not run."""
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
         """Slices of heads and of queries with at most BLOCK_SIZE weights, or one row.

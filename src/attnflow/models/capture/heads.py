@@ -17,11 +17,12 @@ from attnflow.models.capture.call import AttentionCall, DotProductCall, Scratch
 from attnflow.models.capture.padding import Padding
 from attnflow.models.capture.roles import Role
 
-# How two heads are combined. Rows are rescaled afterwards, so a sum serves as the mean.
-COMBINE: dict[str, Callable[..., Tensor]] = {
-    "mean": torch.add,
-    "max": torch.maximum,
-    "min": torch.minimum,
+# How heads are combined: one after another, and along an axis. Rows are rescaled afterwards, so a
+# sum serves as the mean.
+COMBINE: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
+    "mean": (torch.add, torch.sum),
+    "max": (torch.maximum, torch.amax),
+    "min": (torch.minimum, torch.amin),
 }
 
 BYTES_PER_WEIGHT = 2  # float16
@@ -40,32 +41,44 @@ def merge_call(call: AttentionCall, heads: Heads) -> Tensor:
         first = heads % n_heads
         return remove_sink(call, call.weights(slice(first, first + 1)))[:, 0]
     if isinstance(heads, str) and heads in COMBINE:
-        merged = _combine_blocks(call, COMBINE[heads])
+        merged = _combine_heads(call, heads)
         if heads == "min":  # may leave a row empty, which merge_heads refuses
             return merge_examples(merged[:, None], heads, call.layer)
-        rescaled: Tensor = rescale_rows(merged)
-        return rescaled
+        # The sum is 0 only for padding in models that return weights; such rows stay 0.
+        sums = merged.sum(-1, keepdim=True).clamp_min_(torch.finfo(merged.dtype).tiny)
+        return merged.div_(sums)
     return merge_examples(remove_sink(call, call.weights()), heads, call.layer)
 
 
-def _combine_blocks(call: AttentionCall, combine: Callable[..., Tensor]) -> Tensor:
-    """Combine the heads, one after another, into [batch, queries, keys]."""
+def _combine_heads(call: AttentionCall, heads: str) -> Tensor:
+    """Combine the heads into [batch, queries, keys], block by block."""
+    combine, reduce = COMBINE[heads]
+    blocks = list(call.blocks())
+    writer = call if isinstance(call, DotProductCall) and call.output_from_weights else None
+    if len(blocks) == 1:
+        weights = call.weights()
+        if writer is not None:
+            writer.set_output(weights)
+        return reduce(remove_sink(call, weights), dim=1)
     batch, _, n_queries, n_keys = call.shape
     merged: Tensor | None = None
     scratch = Scratch()
-    for heads, rows in call.blocks():
-        weights = call.weights(heads, rows, scratch)
-        if isinstance(call, DotProductCall) and call.output_from_weights:
-            call.write_output(weights, heads, rows)
+    for some_heads, rows in blocks:
+        weights = call.weights(some_heads, rows, scratch)
+        if writer is not None:
+            writer.write_output(weights, some_heads, rows)
         weights = remove_sink(call, weights)
         if merged is None:
             merged = weights.new_empty(batch, n_queries, n_keys)
         part = merged[:, rows]
-        for head, head_weights in enumerate(weights.unbind(1), heads.start):
-            if head == 0:
-                part.copy_(head_weights)
+        # On a CPU, adding one head after another is faster than a sum along their axis.
+        one_by_one = weights.device.type == "cpu"
+        parts = weights.unbind(1) if one_by_one else (reduce(weights, dim=1),)
+        for i, matrix in enumerate(parts):
+            if some_heads.start == i == 0:
+                part.copy_(matrix)
             else:
-                combine(part, head_weights, out=part)
+                combine(part, matrix, out=part)
     assert merged is not None
     return merged
 

@@ -10,7 +10,7 @@ The life of one captured layer:
    attention is merged over heads block by block, in `heads`. `gradients` serves edges that need a
    gradient.
 5. The hook returns the output of the layer, and the model goes on to the next.
-6. After the pass, `padding` cuts each example down to its tokens, and `graphs` builds one
+6. After the pass, `graphs` cuts each example down to its tokens, and builds one
    AttentionGraph per example. `capture_rollout` multiplies layers in step 4 instead.
 
 `padded_batch` is a faster way for corpus runs. Read `api` first, then `call`.

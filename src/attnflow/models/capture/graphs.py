@@ -1,4 +1,8 @@
-"""From the captured layers of a batch to one AttentionGraph per example, with padding cut away."""
+"""From the captured layers of a batch to one AttentionGraph per example, without padding.
+
+`Padding` knows which positions of each example are tokens, and cuts layers down to them;
+`build_graphs` builds the graphs.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,10 +13,86 @@ import torch
 from torch import Tensor
 
 from attnflow.arrays import to_numpy
+from attnflow.attentions import Kept, cut_layer, kept_positions
+from attnflow.errors import AttentionError, ShapeError
 from attnflow.graph import AttentionGraph
-from attnflow.layers import ResidualWeight
-from attnflow.models.capture.padding import Padding
+from attnflow.layers import ResidualWeight, is_causal
 from attnflow.models.capture.roles import Role
+
+# Padding masks among the inputs of a model, and whether they mark tokens or padding.
+MASKS = {
+    "attention_mask": "tokens",
+    "src_key_padding_mask": "padding",
+    "key_padding_mask": "padding",
+}
+
+
+DECODER_MASKS = {"decoder_attention_mask": "tokens", "tgt_key_padding_mask": "padding"}
+
+
+# The weight that a row may lose when padding is cut away.
+TOLERANCE = 1e-4
+
+
+class Padding:
+    """The positions of each example that are tokens.
+
+    n: the number of positions of the model or its encoder, with padding.
+    n_decoder: the number of positions of the decoder; 0 if there is none.
+    """
+
+    def __init__(self, inputs: Mapping[str, Any], n_examples: int, n: int, n_decoder: int) -> None:
+        self.own = kept_positions(_find_mask(inputs, MASKS), n_examples, n)
+        self.decoder = self.own
+        if n_decoder:
+            mask = _find_mask(inputs, DECODER_MASKS)
+            self.decoder = kept_positions(mask, n_examples, n_decoder)
+
+    def cut(self, layer: Tensor, role: Role, example: int, place: str) -> Tensor:
+        """Cut one example's layer [..., queries, keys] down to its tokens.
+
+        place: the name of the layer in errors.
+        Raises AttentionError if a token attends to padding.
+        """
+        rows = self.decoder[example] if role in ("decoder", "cross") else self.own[example]
+        columns = self.decoder[example] if role == "decoder" else self.own[example]
+        if role != "cross":
+            square: Tensor = cut_layer(layer.reshape(-1, *layer.shape[-2:]), rows, place)
+            return square.reshape(*layer.shape[:-2], *square.shape[-2:])
+        queries = layer[..., _indices(rows, layer), :]
+        cut = queries[..., _indices(columns, layer)]
+        if float((queries.sum(-1) - cut.sum(-1)).max()) > TOLERANCE:
+            raise AttentionError(
+                f"in {place} a token attends to padding",
+                expected="no attention to padding",
+                fix="Pass the mask of the encoder as attention_mask, with 1 for tokens and 0 for "
+                "padding.",
+            )
+        return cut
+
+    def cut_product(self, product: Tensor, role: Role, example: int) -> Tensor:
+        """Cut one example's rollout [positions, tokens] down to its tokens.
+
+        role: that of the last layer; in an encoder-decoder, encoder positions come first.
+        """
+        kept = self.own[example]
+        if role != "self":
+            kept = np.concatenate([kept, self.decoder[example]])
+        cut: Tensor = cut_layer(product[None], kept, f"the rollout of example {example}")
+        return cut[0]
+
+    def attends_backwards(self, layers: Sequence[Tensor]) -> bool:
+        """Whether no token attends to a later token, in layers [batch, heads, queries, keys]."""
+        return all(
+            is_causal(self.cut(weights, "self", example, f"layer {i + 1}"))
+            for i, layer in enumerate(layers)
+            for example, weights in enumerate(layer.detach())
+        )
+
+    def last_tokens(self, role: Role) -> list[int]:
+        """The index of the last token of each example, in the decoder if there is one."""
+        masks = self.own if role == "self" else self.decoder
+        return [int(np.flatnonzero(kept)[-1]) for kept in masks]
 
 
 def build_graphs(
@@ -45,6 +125,32 @@ def build_graphs(
             graph = _join_encoder_decoder(parts, labels, residual_weight)
         graphs.append(replace(graph, settings={**graph.settings, **settings}))
     return graphs
+
+
+def check_examples(tokens: Sequence[Sequence[str]] | None, n_examples: int) -> None:
+    """Raise ShapeError unless there are tokens for each example, or none at all."""
+    if tokens is not None and len(tokens) != n_examples:
+        raise ShapeError(
+            f"tokens has {len(tokens)} examples",
+            expected=f"{n_examples}",
+            fix="Pass one list of texts for each example of the batch.",
+        )
+
+
+def _find_mask(inputs: Mapping[str, Any], masks: Mapping[str, str]) -> Tensor | None:
+    """The first padding mask [batch, positions] among the inputs: 1 for tokens, 0 for padding."""
+    for name, marked in masks.items():
+        mask = inputs.get(name)
+        if isinstance(mask, Tensor) and mask.dim() == 2:
+            if marked == "tokens":
+                return (mask > 0).to(torch.float32)
+            hidden = mask if mask.dtype == torch.bool else mask < 0
+            return (~hidden).to(torch.float32)
+    return None
+
+
+def _indices(kept: Kept, like: Tensor) -> Tensor:
+    return torch.as_tensor(np.flatnonzero(kept), device=like.device)
 
 
 def _on_one_device(layers: Sequence[Tensor]) -> list[Tensor]:

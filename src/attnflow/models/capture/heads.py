@@ -14,7 +14,7 @@ from torch import Tensor
 from attnflow.attentions import Attentions, rescale_rows
 from attnflow.layers import Heads, merge_heads
 from attnflow.models.capture.call import AttentionCall, DotProductCall, Scratch
-from attnflow.models.capture.padding import Padding
+from attnflow.models.capture.graphs import Padding
 from attnflow.models.capture.roles import Role
 
 # How heads are combined: one after another, and along an axis. Rows are rescaled afterwards, so a

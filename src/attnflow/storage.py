@@ -174,14 +174,18 @@ class _Hashed:
         """Keep the file open: it must still be synced."""
 
 
-def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> Written:
+def write_atomic(
+    path: Path, write: Callable[[IO[bytes]], object], *, locked: bool = False
+) -> Written:
     """Write a file completely or not at all: under a temporary name first, synced, then renamed.
 
     write: called with the open file. An existing file is replaced.
+    locked: whether a lock excludes other writers. The temporary name is then fixed, and the next
+    write replaces what a killed process left; otherwise each process uses a name of its own.
     Returns its size and checksum. Raises DiskError if it cannot be written; nothing is left behind.
     """
-    # Two processes may write the same file, so each has a temporary name of its own.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+    unique = "" if locked else f".{os.getpid()}"
+    temporary = path.with_name(f".{path.name}{unique}{TEMPORARY}")
     try:
         with temporary.open("wb") as file:
             hashed = _Hashed(file)
@@ -196,10 +200,10 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> Written:
     return Written(hashed.count, hashed.digest.hexdigest())
 
 
-def write_json(path: Path, value: Any) -> Written:
-    """Write a value as JSON, atomically; equal values give equal bytes."""
+def write_json(path: Path, value: Any, *, locked: bool = False) -> Written:
+    """Write a value as JSON, like `write_atomic`; equal values give equal bytes."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    return write_atomic(path, lambda file: file.write(text.encode("utf-8")))
+    return write_atomic(path, lambda file: file.write(text.encode("utf-8")), locked=locked)
 
 
 def sync_folder(folder: Path) -> None:

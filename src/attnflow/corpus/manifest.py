@@ -81,7 +81,7 @@ class Difference:
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Write a manifest atomically."""
-    write_json(path, manifest.to_json())
+    write_json(path, manifest.to_json(), locked=True)
 
 
 def read_manifest(path: Path) -> Manifest:

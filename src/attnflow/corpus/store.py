@@ -103,11 +103,11 @@ class Folder:
 
     def finish(self, entry: Entry) -> None:
         """Mark a shard as finished. Its files must be on the disk."""
-        write_json(self.journal(entry.shard), entry.to_json())
+        write_json(self.journal(entry.shard), entry.to_json(), locked=True)
 
     def invalidate(self, shard: int) -> None:
         """Mark a finished shard as unfinished; the settings of the corpus stay locked."""
-        write_json(self.journal(shard), {"shard": shard, "void": True})
+        write_json(self.journal(shard), {"shard": shard, "void": True}, locked=True)
 
     def entry(self, shard: int) -> Entry | None:
         """Return the entry of a shard; None if it is not finished, or a file is missing or cut."""
@@ -136,7 +136,7 @@ class Folder:
     def write_total(self, rows: int) -> None:
         """Write the number of rows of the input."""
         if self.total() != rows:
-            write_json(self.end, {"rows": rows})
+            write_json(self.end, {"rows": rows}, locked=True)
 
     def has_finished_shards(self) -> bool:
         """Whether a shard was ever finished."""
@@ -263,11 +263,15 @@ def write_shard(
     if rejected:
         lines = "".join(f"{json.dumps(_to_json(r), ensure_ascii=False)}\n" for r in rejected)
         errors = write_atomic(
-            folder.errors(shard.number), lambda file: file.write(lines.encode("utf-8"))
+            folder.errors(shard.number),
+            lambda file: file.write(lines.encode("utf-8")),
+            locked=True,
         )
     scored = [result for result in results if isinstance(result, Scored)]
     parquet = write_atomic(
-        folder.parquet(shard.number), lambda file: write_parquet(file, scored, settings)
+        folder.parquet(shard.number),
+        lambda file: write_parquet(file, scored, settings),
+        locked=True,
     )
     entry = Entry(
         shard=shard.number,

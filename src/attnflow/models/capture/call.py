@@ -93,6 +93,8 @@ class DotProductCall(AttentionCall):
     sinks: [heads], score of an additional key that has no value, as in GPT-OSS.
     output_from_weights: whether to compute the output from the weights when all of them are
     computed anyway, instead of by the attention kernel of torch.
+    in_one_block: whether to compute the weights of all heads at once, which is faster for batches
+    of short texts and takes more memory.
     """
 
     module: nn.Module | None
@@ -106,6 +108,7 @@ class DotProductCall(AttentionCall):
     softcap: float | None = None
     sinks: Tensor | None = None
     output_from_weights: bool = False
+    in_one_block: bool = False
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -137,11 +140,11 @@ class DotProductCall(AttentionCall):
     def _scores(self, heads: slice, rows: slice, scratch: "Scratch | None") -> Tensor:
         """Masked scores [batch, heads, queries, keys], before the softmax."""
         query = self._scaled_query[:, heads, rows]
-        key = self.for_heads(self._contiguous_key, heads)
-        shape = (*query.shape[:3], key.shape[2])
+        key = self.for_heads(self._key_columns, heads)
+        shape = (*query.shape[:3], key.shape[3])
         scores = torch.bmm(
             query.flatten(0, 1),
-            key.flatten(0, 1).transpose(-1, -2),
+            key.flatten(0, 1),
             out=None if scratch is None else scratch.take(0, shape, query).flatten(0, 1),
         ).view(shape)
         if self.softcap is not None:
@@ -164,9 +167,12 @@ class DotProductCall(AttentionCall):
         return (self.query.to(_at_least_float32(self.query)) * self.scaling).contiguous()
 
     @cached_property
-    def _contiguous_key(self) -> Tensor:
-        """[batch, key heads, keys, width], contiguous so that blocks need no copies."""
-        return self.key.to(_at_least_float32(self.query)).contiguous()
+    def _key_columns(self) -> Tensor:
+        """[batch, key heads, width, keys]; contiguous for blocks, which use it again and again."""
+        key = self.key.to(_at_least_float32(self.query))
+        if self.in_one_block:
+            return key.contiguous().transpose(-1, -2)
+        return key.transpose(-1, -2).contiguous()
 
     def visible(self, heads: slice = ALL, rows: slice = ALL) -> Tensor | None:
         """Whether a boolean mask and causality let queries see keys; None if all are visible.

@@ -53,9 +53,8 @@ def merge_call(call: AttentionCall, heads: Heads) -> Tensor:
 def _combine_heads(call: AttentionCall, heads: str) -> Tensor:
     """Combine the heads into [batch, queries, keys], block by block."""
     combine, reduce = COMBINE[heads]
-    blocks = list(call.blocks())
     writer = call if isinstance(call, DotProductCall) and call.output_from_weights else None
-    if len(blocks) == 1:
+    if isinstance(call, DotProductCall) and call.in_one_block:
         weights = call.weights()
         if writer is not None:
             writer.set_output(weights)
@@ -63,7 +62,7 @@ def _combine_heads(call: AttentionCall, heads: str) -> Tensor:
     batch, _, n_queries, n_keys = call.shape
     merged: Tensor | None = None
     scratch = Scratch()
-    for some_heads, rows in blocks:
+    for some_heads, rows in call.blocks():
         weights = call.weights(some_heads, rows, scratch)
         if writer is not None:
             writer.write_output(weights, some_heads, rows)

@@ -53,6 +53,7 @@ def run_padded(
     def observe(call: AttentionCall) -> None:
         assert isinstance(call, DotProductCall)
         call.output_from_weights = call.value.dtype == torch.float32
+        call.in_one_block = heads == "mean" and _is_plain(call)
         layers.append(merge_call(call, heads))
 
     observed = transformers_hooks.observe_thread(name_layers(model, observe))
@@ -67,6 +68,12 @@ def run_padded(
             fix="Use capture_graphs.",
         )
     return layers, output
+
+
+def _is_plain(call: DotProductCall) -> bool:
+    """Whether the weights are a masked softmax in float32, and nothing else."""
+    extras = (call.softcap, call.sinks, call.position_bias)
+    return call.query.dtype == torch.float32 and all(extra is None for extra in extras)
 
 
 def raw_rows(layers: Sequence[Tensor], numbers: Sequence[int], positions: Tensor | None) -> Tensor:

@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parent.parent / "examples" / "made_up_attention.py"
 
 

@@ -13,6 +13,8 @@ from tests.models.checkpoints import eager_graph
 from tests.models.stories import load_stories
 from tests.refusal import refusal
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def minilm():

@@ -62,6 +62,7 @@ def test_prediction_strip_and_best_tokens_are_printed(classifier):
     assert result.stderr == ""
 
 
+@pytest.mark.slow
 def test_all_methods_at_once(classifier):
     result = run(TEXT, "--model", classifier, "--method", "all", "--threads", "1")
     for title in ("Raw attention", "Attention rollout", "Attention flow"):

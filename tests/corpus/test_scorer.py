@@ -23,6 +23,8 @@ from attnflow.selection import resolve_layers, resolve_positions
 from tests.corpus.models import TEXTS, as_bytes, compare_with_explain, examples, save_model
 from tests.refusal import refusal
 
+pytestmark = pytest.mark.slow
+
 ALL = METHODS.names
 CLOSE = 1e-6
 BERT = "BertForSequenceClassification"

@@ -14,6 +14,8 @@ from attnflow.models.inputs import collate, encode_text
 from tests.models.checkpoints import make_loaded
 from tests.refusal import refusal
 
+pytestmark = pytest.mark.slow
+
 TEXTS = (
     "the keys to the cabinet",
     "the author",

@@ -28,6 +28,8 @@ from attnflow.paper.experiments.sentences import read_agreement
 from attnflow.storage import DiskError
 from tests.models.checkpoints import make_loaded
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=["verb-number", "verb-number-causal"])
 def texts(request):

@@ -27,6 +27,8 @@ from attnflow.paper.experiments.sentence_figures import (
     run_figure1,
 )
 
+pytestmark = pytest.mark.slow
+
 FIGURES = ("figure1", "figure2", "figure3")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnflow.attentions import Attentions, label_tokens, rescale_rows
+from attnflow.attentions import Attentions, label_tokens
 from attnflow.attribution import Attribution
 from attnflow.edges.registry import EDGES, EdgeWeighting
 from attnflow.errors import AttentionError, InputError, ShapeError
@@ -242,7 +242,7 @@ def _capture_edges(
         batch, _, n_queries, n_keys = call.shape
         _check_shape(edges, (batch, n_queries, n_keys), weighting)
         smallest.append(edges.amin())
-        layers.append(rescale_rows(edges))
+        layers.append(_normalize_rows(edges))
 
     roles, output = _run(model, inputs, observe)
     _check_not_negative(smallest, weighting)
@@ -281,6 +281,16 @@ def _capture_gradient_edges(
         _check_not_negative([edges.amin()], weighting)
         layers.append(merge_edges(edges, heads, f"layer {i + 1}"))
     return roles, layers, output
+
+
+def _normalize_rows(edges: Tensor) -> Tensor:
+    """Rescale rows to sum to 1, except rows of zeros and those that sum to 1 but for rounding.
+
+    To divide the latter again would only round them again.
+    """
+    sums = edges.sum(-1, keepdim=True)
+    is_done = ((sums - 1).abs() <= 1e-5) | (sums == 0)
+    return torch.where(is_done, edges, edges / sums)
 
 
 def _check_shape(edges: Any, expected: tuple[int, ...], weighting: EdgeWeighting) -> None:

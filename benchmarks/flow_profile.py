@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from attnflow.maxflow import max_flow, max_flows
 from attnflow.maxflow.greedy import BLOCKED, greedy_flow, order_source_edges
 from attnflow.maxflow.jit import kernel
-from attnflow.maxflow.layout import WORKSPACE
-from attnflow.maxflow.network import PROOF_TOLERANCE, build_network, pair_of
+from attnflow.maxflow.network import PROOF_TOLERANCE, Pair, build_network
 from attnflow.maxflow.pair import solve_pair
 from attnflow.maxflow.proofs import guessed_cut
-from attnflow.maxflow.residual import invalidate_residual, load_greedy_flow
+from attnflow.maxflow.residual import allocate_workspace, load_greedy_flow
 from benchmarks import graphs
 
 RESULTS = Path(__file__).parent / "results" / "flow_profile.json"
@@ -39,7 +38,7 @@ def run_stages(stage: int, level: int, s: int, counts: Any, network: Any, memory
     """
     order_source_edges(level, s, network, memory)
     for t in range(network.n):
-        pair = pair_of(level, s, t, network)
+        pair = Pair(level, s, t)
         if stage >= PROVED:
             for _ in range(TIMES_REPEATED if stage == REPEATED else 1):
                 solve_pair(pair, 0.0, network, memory)
@@ -57,8 +56,7 @@ def profile(capacities: NDArray[np.float64], level: int) -> dict[str, float]:
     """Measure microseconds per pair of each stage, at one layer, over five positions."""
     n = capacities.shape[1]
     network, _, _ = build_network(capacities)
-    memory = WORKSPACE.allocate(network.n, network.depth)
-    invalidate_residual(memory)
+    memory = allocate_workspace(network.n, network.depth)
     counts = np.zeros(2)
     stages: list[list[float]] = [[] for _ in range(5)]
     positions = [0, n // 4, n // 2, 3 * n // 4, n - 1]

@@ -5,8 +5,8 @@ import pytest
 
 from attnflow.maxflow.greedy import BLOCKED, greedy_flow, order_source_edges
 from attnflow.maxflow.layout import WORKSPACE
-from attnflow.maxflow.network import build_network, pair_of
-from attnflow.maxflow.residual import load_greedy_flow
+from attnflow.maxflow.network import Pair, build_network
+from attnflow.maxflow.residual import allocate_workspace, load_greedy_flow
 from tests.maxflow.networks import KINDS, flows_by_ortools
 
 
@@ -16,14 +16,13 @@ def test_greedy_flows_are_flows_of_at_most_the_maximum(kind, depth, n):
     for seed in range(4):
         capacities = KINDS[kind](depth, n, seed)
         network, factor, _ = build_network(capacities)
-        memory = WORKSPACE.allocate(n, depth)
-        residual, changes = (WORKSPACE.array(memory, name) for name in ("residual", "changes"))
-        changes[0] = changes.size  # makes the first use fill the residual graph
+        memory = allocate_workspace(n, depth)
+        residual = WORKSPACE.array(memory, "residual")
         for source in (0, n // 2, n - 1):
             largest = np.asarray(flows_by_ortools(capacities, depth, source)) / factor
             order_source_edges(depth, source, network, memory)
             for sink in range(source + 1 if network.causal else n):
-                pair = pair_of(depth, source, sink, network)
+                pair = Pair(depth, source, sink)
                 value, end, pushes = greedy_flow(pair, network, memory)
                 assert value <= largest[sink] + 1e-9
                 if end == BLOCKED:  # the others stop in the middle of a push

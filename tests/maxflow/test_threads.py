@@ -10,7 +10,7 @@ import pytest
 from attnflow.maxflow import max_flows, solver
 from attnflow.maxflow.layout import WORKSPACE
 from attnflow.maxflow.network import build_network
-from tests.maxflow.networks import attention
+from tests.maxflow.networks import attention, causal
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -63,6 +63,19 @@ def test_workspaces_are_reused_without_affecting_results():
     assert len(solver._pool) == solver.POOL_SIZE
 
 
+def test_results_do_not_depend_on_what_a_workspace_holds():
+    for capacities in (attention(5, 70, seed=3, sharpness=4.0), causal(5, 70, seed=3)):
+        solver._pool.clear()
+        expected = max_flows(capacities, sources=range(0, 70, 7), threads=1)
+        (_, memory), *_ = solver._pool
+        fields = [WORKSPACE.array(memory, field.name) for field in WORKSPACE.fields]
+        for field in fields:
+            field.view(np.uint64)[:] = ~np.uint64(0)  # NaN, -1 or all positions
+        again = max_flows(capacities, sources=range(0, 70, 7), threads=1)
+        assert np.array_equal(again.values, expected.values)
+        assert again.proofs == expected.proofs
+
+
 def test_small_jobs_stay_on_one_thread():
     assert solver.count_threads(8, n_pairs=100) == 1
     assert solver.count_threads(2, n_pairs=100_000) == 2
@@ -82,9 +95,9 @@ counts = []
 
 
 def report(done, total):
-    if not counts:
-        print("started", flush=True)
     counts.append((done, total))
+    if len(counts) == 1:
+        print("started", flush=True)
 
 
 try:

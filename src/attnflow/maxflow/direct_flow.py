@@ -16,12 +16,11 @@ to add these differences up.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnflow.maxflow.jit import inlined, kernel, pointer, vectorized
-from attnflow.maxflow.layout import workspace_of
 from attnflow.maxflow.network import EPSILON
 
 # One position
@@ -140,9 +139,9 @@ def push_source_row(pair: Any, net: Any, ws: Any) -> Any:
     Adds these amounts to ws.source_flow, and returns their sum.
     """
     level, t = pair.level - 1, pair.sink
-    row = (level * net.n + pair.source) * net.n
-    total = push_row(np.inf, level, t, t, pointer(net.capacity, row), ws.source_flow, ws.block)
-    rest = net.capacity[row + t] - ws.source_flow[t]
+    row = row_of(pointer(net.capacity, (level * net.n + pair.source) * net.n), ws.source_flow, ws)
+    total = push_row(np.inf, level, t, t, row)
+    rest = row.capacity[t] - ws.source_flow[t]
     flow = push_over_last_edge(rest, level, t, net, ws)  # the sink's chain has no entry edges
     ws.source_flow[t] += flow
     return total + flow
@@ -162,31 +161,55 @@ def push_own_rows(amount: float, level: int, pair: Any, net: Any, ws: Any) -> fl
         at = s * net.depth + x
         if room <= EPSILON or ws.cursor[at] > 0 or ws.cursor_flow[at] > 0:
             continue
-        edges = pointer(net.capacity, (x * n + s) * n)
-        row_flow = pointer(ws.row_flow, x * n)
-        if x == 1:
-            flow = push_lowest_row(room, s, t, edges, row_flow, ws.block)
-        else:
-            flow = push_row(room, x, s, t, edges, row_flow, ws.block)
+        row = row_of(pointer(net.capacity, (x * n + s) * n), pointer(ws.row_flow, x * n), ws)
+        flow = push_lowest_row(room, s, t, row) if x == 1 else push_row(room, x, s, t, row)
         push_down_chain(flow, s, x + 1, level - 1, net, ws)
         total += flow
     return total
 
 
-@vectorized
-def push_row(
-    amount: float, level: int, u: int, t: int, edges: Any, row_flow: Any, block: Any
-) -> float:
-    """Push up to `amount` over `edges` to all positions of `level` but u and t, and to the sink.
+class Row(NamedTuple):
+    """The edges from one position to a whole level, and the fields that a push over them changes.
 
-    edges: [n], capacities of one position's edges into `level`. row_flow: [n], their flow, to
-    which this function adds. Each position sends what it can over entry edges, then over its last
-    edge. If there is not enough for all, each gets the same share of what it could send.
-    Returns the sum.
+    As separate arguments of a kernel, its loops can be vectorized.
     """
-    ws = workspace_of(block)
-    n, demand, chain_free = ws.n, ws.demand, ws.chain_free
-    entry_part, last_part = ws.entry_part, ws.last_part
+
+    n: int
+    capacity: Any  # [n]
+    flow: Any  # [n], to which a push adds
+    demand: Any
+    chain_free: Any
+    chain_steps: Any
+    entry: Any
+    entry_part: Any
+    last_part: Any
+
+
+@inlined
+def row_of(capacity: Any, flow: Any, ws: Any) -> Any:
+    """Return the Row of edges with this capacity and flow."""
+    return Row(
+        n=ws.n,
+        capacity=capacity,
+        flow=flow,
+        demand=ws.demand,
+        chain_free=ws.chain_free,
+        chain_steps=ws.chain_steps,
+        entry=ws.entry,
+        entry_part=ws.entry_part,
+        last_part=ws.last_part,
+    )
+
+
+@vectorized
+def push_row(amount: float, level: int, u: int, t: int, row: Any) -> float:
+    """Push up to `amount` over a row to all positions of `level` but u and t, and to the sink.
+
+    Each position sends what it can over entry edges, then over its last edge. If there is not
+    enough for all, each gets the same share of what it could send. Returns the sum.
+    """
+    n, demand, chain_free = row.n, row.demand, row.chain_free
+    entry_part, last_part = row.entry_part, row.last_part
     free_u, free_t = chain_free[u], chain_free[t]
     chain_free[u], chain_free[t] = 0.0, 0.0  # so that u and t get nothing
     room = max(min(demand[t], free_t), 0.0)
@@ -195,10 +218,10 @@ def push_row(
     for x in range(1, level if room > 0 else 1):
         at = x * n
         for q in range(n):
-            entry_part[q] += ws.entry[at + q]
+            entry_part[q] += row.entry[at + q]
     entering = 0.0
     for q in range(n):
-        offer = max(min(edges[q] - row_flow[q], chain_free[q]), 0.0)
+        offer = max(min(row.capacity[q] - row.flow[q], chain_free[q]), 0.0)
         enter = min(offer, entry_part[q])
         last_part[q] = offer
         entry_part[q] = enter
@@ -214,27 +237,27 @@ def push_row(
         last += rest
     total = share * entering + last
     part = amount / total if total > amount else 1.0
-    apply_row(part, share * part * entering, level, t, row_flow, ws)
+    apply_row(part, share * part * entering, level, t, row)
     return total if total < amount else amount
 
 
 @inlined
-def apply_row(part: float, entering: float, level: int, t: int, row_flow: Any, ws: Any) -> None:
-    """Push `part` of the amounts in ws.entry_part and ws.last_part, for `push_row`.
+def apply_row(part: float, entering: float, level: int, t: int, row: Any) -> None:
+    """Push `part` of the amounts in row.entry_part and row.last_part, for `push_row`.
 
     entering: the sum of the former, times `part`.
     """
-    n, top = ws.n, (level - 1) * ws.n
+    n, top = row.n, (level - 1) * row.n
     for q in range(n):
-        enter = ws.entry_part[q] * part
-        flow = ws.last_part[q] * part
-        ws.entry_part[q] = enter
-        ws.demand[q] -= flow
-        ws.chain_steps[q] -= flow
+        enter = row.entry_part[q] * part
+        flow = row.last_part[q] * part
+        row.entry_part[q] = enter
+        row.demand[q] -= flow
+        row.chain_steps[q] -= flow
         flow += enter
-        ws.chain_steps[top + q] += flow
-        ws.chain_free[q] -= flow
-        row_flow[q] += flow
+        row.chain_steps[top + q] += flow
+        row.chain_free[q] -= flow
+        row.flow[q] += flow
     missing = entering
     for x in range(level - 1, 0, -1):  # highest entry edges first
         if missing <= EPSILON:
@@ -242,34 +265,33 @@ def apply_row(part: float, entering: float, level: int, t: int, row_flow: Any, w
         at = x * n
         entered = 0.0
         for q in range(n):
-            enter = min(ws.entry_part[q], ws.entry[at + q])
-            ws.entry_part[q] -= enter
-            ws.entry[at + q] -= enter
-            ws.chain_steps[at + q] -= enter
+            enter = min(row.entry_part[q], row.entry[at + q])
+            row.entry_part[q] -= enter
+            row.entry[at + q] -= enter
+            row.chain_steps[at + q] -= enter
             entered += enter
-        ws.chain_steps[at - n + t] += entered
+        row.chain_steps[at - n + t] += entered
         missing -= entered
-    ws.demand[t] -= entering
-    ws.chain_steps[t] -= entering
-    ws.chain_free[t] -= entering
+    row.demand[t] -= entering
+    row.chain_steps[t] -= entering
+    row.chain_free[t] -= entering
 
 
 @vectorized
-def push_lowest_row(amount: float, u: int, t: int, edges: Any, row_flow: Any, block: Any) -> float:
+def push_lowest_row(amount: float, u: int, t: int, row: Any) -> float:
     """Do the same for positions of level 1, which have only their last edges."""
-    ws = workspace_of(block)
-    n, demand, last_part = ws.n, ws.demand, ws.last_part
+    n, demand, last_part = row.n, row.demand, row.last_part
     demand_u, demand_t = demand[u], demand[t]
     demand[u], demand[t] = 0.0, 0.0  # so that u and t get nothing
     total = 0.0
     for q in range(n):
-        flow = max(min(edges[q] - row_flow[q], demand[q]), 0.0)
+        flow = max(min(row.capacity[q] - row.flow[q], demand[q]), 0.0)
         last_part[q] = flow
         total += flow
     part = amount / total if total > amount else 1.0
     for q in range(n):
         flow = last_part[q] * part
         demand[q] -= flow
-        row_flow[q] += flow
+        row.flow[q] += flow
     demand[u], demand[t] = demand_u, demand_t
     return total if total < amount else amount

@@ -32,7 +32,7 @@ from attnflow.maxflow.jit import (
     remove,
 )
 from attnflow.maxflow.layout import pack_edge, workspace_of
-from attnflow.maxflow.network import EPSILON, graph_of
+from attnflow.maxflow.network import EPSILON, graph_of, span
 
 # An edge of the source is tight if its capacity exceeds this part of the capacity with which its
 # position can pass flow on to other chains.
@@ -89,18 +89,19 @@ def greedy_flow(pair: Any, network: Any, memory: Any) -> tuple[float, int, int]:
 @inlined
 def reset(pair: Any, net: Any, ws: Any) -> float:
     """Prepare the workspace for a pair; returns the sum of the last edges' capacities."""
+    first, end = span(pair, net)
     n, depth, t = net.n, net.depth, pair.sink
     for x in range(depth):
         at, into = x * n, (x * n + t) * n
-        for u in range(pair.first, pair.end):
+        for u in range(first, end):
             ws.entry[at + u] = net.column[into + u]
             ws.chain_steps[at + u] = 0.0
             ws.row_flow[at + u] = 0.0
-    for e in range(pair.first * depth, pair.end * depth):
+    for e in range(first * depth, end * depth):
         ws.cursor[e] = 0
         ws.cursor_flow[e] = 0.0
     total = 0.0
-    for u in range(pair.first, pair.end):
+    for u in range(first, end):
         ws.demand[u] = ws.entry[u]
         total += ws.demand[u]
         ws.chain_free[u] = net.chain_least[pair.level * n + u]
@@ -108,16 +109,17 @@ def reset(pair: Any, net: Any, ws: Any) -> float:
     for x in range(depth):
         ws.entry[x * n + t] = 0.0  # the chain of the sink has no entry edge to itself
     for level in range(1, pair.level):
-        fill(ws.unblocked, level * net.n_words, net.n_words, pair.first, pair.end)
+        fill(ws.unblocked, level * net.n_words, net.n_words, first, end)
     return total
 
 
 @inlined
 def value_at_source(row: int, pair: Any, pushes: int, net: Any, ws: Any) -> tuple[float, int, int]:
     """Return value, end and pushes of a flow that has tried all edges of the source."""
+    first, end = span(pair, net)
     offered = 0.0
     sent = 0.0
-    for q in range(pair.first, pair.end):
+    for q in range(first, end):
         offered += net.capacity[row + q]
         sent += ws.source_flow[q]
     if offered - sent <= EPSILON * net.n:
@@ -134,9 +136,8 @@ def push_source_edge(
     second_pass: the position has already sent everything that needs no hops.
     Stops early when the sink is full. Returns the new tally.
 
-    The recursion is unrolled into a stack. The current node (level, u) offers flow to a child over
-    an edge from level `hop` of its chain; `left` is what it still has to push. For the nodes
-    above, ws.stack holds level, u and hop, and ws.stack_amounts what they had left and received.
+    A recursion with an explicit stack, of height `top`. The current node (level, u) offers flow to
+    a child over an edge from level `hop` of its chain; `left` is what it still has to push.
     """
     level, u, hop, left, top = pair.level, pair.source, pair.level, 0.0, 0
     while True:
@@ -154,8 +155,7 @@ def push_source_edge(
             child, rest = u, 0.0
             flow = ws.stack_amounts[2 * top + 1] - left
             top -= 1
-            level, u, hop = ws.stack[3 * top], ws.stack[3 * top + 1], ws.stack[3 * top + 2]
-            left = ws.stack_amounts[2 * top]
+            level, u, hop, left = load_node(top, ws)
         if flow > 0:
             if top == 0:
                 ws.source_flow[child] += flow
@@ -163,8 +163,7 @@ def push_source_edge(
                 tally = record_hop(flow, child, level, u, hop, tally, net, ws)
             left -= flow
         if rest > EPSILON and tally.unmet > EPSILON:  # the child has to hop
-            ws.stack[3 * top], ws.stack[3 * top + 1], ws.stack[3 * top + 2] = level, u, hop
-            ws.stack_amounts[2 * top] = left
+            save_node(top, level, u, hop, left, ws)
             top += 1
             ws.stack_amounts[2 * top + 1] = rest
             level, u, hop, left = hop - 1, child, 2, rest
@@ -177,6 +176,24 @@ def push_source_edge(
         child, offer, hop, left, tally = next_hop(level, u, hop, left, tally, pair, net, ws)
         if tally.unmet <= EPSILON:
             return tally
+
+
+@inlined
+def save_node(top: int, level: int, u: int, hop: int, left: float, ws: Any) -> None:
+    """Save the current node on the stack."""
+    ws.stack[3 * top], ws.stack[3 * top + 1], ws.stack[3 * top + 2] = level, u, hop
+    ws.stack_amounts[2 * top] = left
+
+
+@inlined
+def load_node(top: int, ws: Any) -> tuple[int, int, int, float]:
+    """Return level, u, hop and left of a saved node."""
+    return (
+        ws.stack[3 * top],
+        ws.stack[3 * top + 1],
+        ws.stack[3 * top + 2],
+        ws.stack_amounts[2 * top],
+    )
 
 
 # Hops
@@ -263,8 +280,11 @@ def next_child(x: int, u: int, pair: Any, net: Any, ws: Any) -> Any:
         member = first_member(word, w)
         if member != q:
             used = 0.0
-        is_hop = member != u and member != pair.sink
-        if is_hop and hop_capacity(x, u, member, pair, net, ws) - used > EPSILON:
+        if (
+            member != u
+            and member != pair.sink
+            and hop_capacity(x, u, member, pair, net, ws) - used > EPSILON
+        ):
             ws.cursor[at] = member
             ws.cursor_flow[at] = used
             return member

@@ -50,13 +50,11 @@ class Graph(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A source and a sink, and the range of positions that a path between them can visit."""
+    """A source and a sink."""
 
     level: int  # of the source
     source: int
     sink: int
-    first: int
-    end: int  # paths visit only positions first … end - 1
 
 
 def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, float]:
@@ -135,13 +133,12 @@ def graph_of(network: Any) -> Any:
 
 
 @inlined
-def pair_of(level: int, source: int, sink: int, network: Any) -> Any:
-    """Return the Pair of a source at `level` and a sink.
+def span(pair: Any, net: Any) -> tuple[int, int]:
+    """Return the first position that a path of the pair can visit, and the end of their range.
 
     In a causal network, paths visit no position after the source or before the sink.
     """
-    first, end = (0, network.n) if network.causal is None else (sink, source + 1)
-    return Pair(level, source, sink, first, end)
+    return (0, net.n) if net.causal is None else (pair.sink, pair.source + 1)
 
 
 @kernel

@@ -15,19 +15,21 @@ from numpy.typing import NDArray
 
 from attnflow.maxflow.greedy import BLOCKED, greedy_flow, order_source_edges
 from attnflow.maxflow.jit import contains, inlined, kernel, pointer
-from attnflow.maxflow.layout import WORKSPACE, workspace_of
+from attnflow.maxflow.layout import workspace_of
 from attnflow.maxflow.network import (
     EPSILON,
     PROOF_TOLERANCE,
     Network,
+    Pair,
     build_network,
     check_indices,
     graph_of,
-    pair_of,
+    span,
 )
 from attnflow.maxflow.proofs import UNKNOWN, flow_from_layer_below, guessed_cut
 from attnflow.maxflow.residual import (
     Edges,
+    allocate_workspace,
     clear_inflow,
     load_greedy_flow,
     maximize,
@@ -136,22 +138,27 @@ def _maximize(
 ) -> tuple[Any, Any, NDArray[np.bool_]]:
     """Run `maximize_from_zero`; returns value, cut and the source side of the cut."""
     side = np.zeros((level + 1, network.n), np.bool_)
-    pair = pair_of(level, source, sink, network)
-    memory = WORKSPACE.allocate(network.n, network.depth)
-    value, cut = maximize_from_zero(pair, edges, side, network, memory)
+    memory = allocate_workspace(network.n, network.depth)
+    pair = (level, source, sink)
+    value, cut = maximize_from_zero(pair, tuple(edges), side, tuple(network), memory)
     return value, cut, side
 
 
 @kernel
 def maximize_from_zero(pair: Any, edges: Any, side: Any, network: Any, memory: Any) -> Any:
-    """Compute a maximum flow by Dinic's algorithm alone; fills edges.residual and side."""
+    """Compute a maximum flow by Dinic's algorithm alone; fills edges.residual and side.
+
+    pair, edges and network may be plain tuples, as in `solve_chunk`.
+    """
+    pair, edges, network = Pair(*pair), Edges(*edges), Network(*network)
     net, ws = graph_of(network), workspace_of(memory)
+    _, end = span(pair, net)
     edges = Edges(pointer(edges.capacity, 0), pointer(edges.residual, 0), edges.epsilon)
     clear_inflow(pair.level, net, ws)
     value, _ = maximize(pair, edges, network, memory)
     cut = searched_cut(pair, edges.capacity, network, memory)
     for level in range(1, pair.level):
-        for u in range(pair.end):  # those before pair.first are reached, but not the sink from them
+        for u in range(end):  # earlier positions count as reached: no path leads to the sink
             side[level, u] = not contains(ws.unreached, level * net.n_words, u)
     side[pair.level, pair.source] = True
     return value, cut
@@ -213,7 +220,7 @@ def solve_chunk(network: Any, chunk: Any, job: Any, memory: Any) -> None:
                         job.lower[i, r, k] = job.upper[i, r, k] = value
                         job.proofs[i, r, k] = LAYER_BOUNDS
                         continue
-                pair = pair_of(level, s, job.sinks[k], network)
+                pair = Pair(level, s, job.sinks[k])
                 value, cut, proof = solve_pair(pair, job.tolerance, network, memory)
                 job.lower[i, r, k] = value
                 job.upper[i, r, k] = cut
@@ -271,10 +278,11 @@ def closed_form(pair: Any, net: Any) -> float:
 @inlined
 def end_cut(pair: Any, net: Any) -> float:
     """Return the smaller of the cuts around the source and around the sink."""
+    first, end = span(pair, net)
     n = net.n
     out = 0.0
     into = 0.0
-    for q in range(pair.first, pair.end):
+    for q in range(first, end):
         out += net.capacity[((pair.level - 1) * n + pair.source) * n + q]
         into += net.column[pair.sink * n + q]
     return min(out, into)

@@ -20,7 +20,7 @@ from attnflow.maxflow.jit import (
     vectorized,
 )
 from attnflow.maxflow.layout import workspace_of
-from attnflow.maxflow.network import EPSILON, PROOF_TOLERANCE, graph_of
+from attnflow.maxflow.network import EPSILON, PROOF_TOLERANCE, graph_of, span
 
 # Returned by `flow_from_layer_below` if the bounds do not meet.
 UNKNOWN = -1.0
@@ -39,13 +39,14 @@ def guessed_cut(value: float, pair: Any, network: Any, memory: Any) -> float:
     positions that a search is cheaper.
     """
     net, ws = graph_of(network), workspace_of(memory)
+    first, end = span(pair, net)
     n, n_words = net.n, net.n_words
     side = ws.unreached  # here: the source's side of the cut, levels 2 … pair.level - 1
     for e in range(2 * n_words, pair.level * n_words):
         side[e] = NO_MEMBER
     row = ((pair.level - 1) * n + pair.source) * n
     cut = 0.0
-    for u in range(pair.first, pair.end):  # one level down: exactly the unsaturated edges
+    for u in range(first, end):  # one level down: exactly the unsaturated edges
         if net.capacity[row + u] - ws.source_flow[u] > EPSILON:
             insert(side, (pair.level - 1) * n_words, u)
         else:
@@ -54,7 +55,7 @@ def guessed_cut(value: float, pair: Any, network: Any, memory: Any) -> float:
         if not add_blocked(level, side, pair, net, ws):
             return np.inf
     for level in range(pair.level - 1, 2, -1):
-        for u in range(pair.first, pair.end):
+        for u in range(first, end):
             if contains(side, level * n_words, u):
                 row = ((level - 1) * n + u) * n
                 cut += capacity_across(row, (level - 1) * n_words, side, pair, net)
@@ -70,9 +71,10 @@ def add_blocked(level: int, side: Any, pair: Any, net: Any, ws: Any) -> bool:
     It does if more capacity enters a position from this side than leaves it to the other.
     Returns False if there are too many to check.
     """
+    first, end = span(pair, net)
     n, n_words = net.n, net.n_words
     checked = 0
-    for u in range(pair.first, pair.end):
+    for u in range(first, end):
         if contains(ws.unblocked, level * n_words, u):
             continue
         checked += 1
@@ -80,7 +82,7 @@ def add_blocked(level: int, side: Any, pair: Any, net: Any, ws: Any) -> bool:
             return False
         row = ((level - 1) * n + u) * n
         change = 0.0
-        for q in range(pair.first, pair.end):
+        for q in range(first, end):
             if level == 2:
                 change += min(net.capacity[row + q], net.column[pair.sink * n + q])
             elif contains(ws.unblocked, (level - 1) * n_words, q):
@@ -99,8 +101,9 @@ def add_blocked(level: int, side: Any, pair: Any, net: Any, ws: Any) -> bool:
 @inlined
 def capacity_across(row: int, below: int, side: Any, pair: Any, net: Any) -> float:
     """Return the capacity of one position's edges to the sink's side of the level below."""
+    first, end = span(pair, net)
     total = 0.0
-    for q in range(pair.first, pair.end):
+    for q in range(first, end):
         if not contains(side, below, q):
             total += net.capacity[row + q]
     return total
@@ -109,17 +112,18 @@ def capacity_across(row: int, below: int, side: Any, pair: Any, net: Any) -> flo
 @inlined
 def lowest_cut(side: Any, pair: Any, net: Any, ws: Any) -> float:
     """Return the smallest cut below level 2: each position of level 1 is cut above or below."""
+    first, end = span(pair, net)
     n = net.n
     above = ws.cursor_flow  # the greedy flow is done with it
-    for q in range(pair.first, pair.end):
+    for q in range(first, end):
         above[q] = 0.0
-    for u in range(pair.first, pair.end):
+    for u in range(first, end):
         if contains(side, 2 * net.n_words, u):
             row = (n + u) * n
-            for q in range(pair.first, pair.end):
+            for q in range(first, end):
                 above[q] += net.capacity[row + q]
     cut = 0.0
-    for q in range(pair.first, pair.end):
+    for q in range(first, end):
         cut += min(above[q], net.column[pair.sink * n + q])
     return cut
 

@@ -28,8 +28,8 @@ from attnflow.maxflow.jit import (
     members_from,
     remove,
 )
-from attnflow.maxflow.layout import unpack_edge, workspace_of
-from attnflow.maxflow.network import graph_of
+from attnflow.maxflow.layout import WORKSPACE, Memory, unpack_edge, workspace_of
+from attnflow.maxflow.network import graph_of, span
 
 
 class Edges(NamedTuple):
@@ -56,10 +56,11 @@ def maximize(pair: Any, edges: Any, network: Any, memory: Any) -> Any:
 def searched_cut(pair: Any, capacity: Any, network: Any, memory: Any) -> Any:
     """Return the capacity of the cut around the nodes that the last search reached."""
     net, ws = graph_of(network), workspace_of(memory)
+    first, end = span(pair, net)
     n, n_words = net.n, net.n_words
     cut = capacity[0] - capacity[0]
     for level in range(pair.level, 0, -1):
-        for u in range(pair.first, pair.end):
+        for u in range(first, end):
             if level == pair.level:
                 outside = u != pair.source
             else:
@@ -89,9 +90,10 @@ def search(pair: Any, edges: Any, net: Any, ws: Any) -> bool:
     Its length follows from the number of its steps up, which ws.back_steps holds for each node.
     ws.reached and ws.unreached divide the positions of levels 1 … pair.level - 1.
     """
+    first, end = span(pair, net)
     n, n_words, top = net.n, net.n_words, pair.level
     for level in range(1, top):
-        fill(ws.unreached, level * n_words, n_words, pair.first, pair.end)
+        fill(ws.unreached, level * n_words, n_words, first, end)
         for w in range(n_words):
             ws.reached[level * n_words + w] = NO_MEMBER
     head, tail = 0, 1
@@ -164,9 +166,10 @@ def push_blocking_flow(pair: Any, edges: Any, net: Any, ws: Any) -> Any:
     Depth first from the sink back to the source, because few steps in this direction lead to
     dead ends. The path lies in ws.queue, the sink's end first.
     """
+    first, end = span(pair, net)
     n, t = net.n, pair.sink
     added = edges.epsilon - edges.epsilon
-    for last in range(pair.first, pair.end):
+    for last in range(first, end):
         if ws.back_steps[n + last] != ws.back_steps[t]:
             continue
         if not contains(ws.reached, net.n_words, last):
@@ -224,8 +227,10 @@ def extend_upwards(k: int, node: int, level: int, arc: int, edges: Any, net: Any
             p = first_member(word, w)
             word &= word - ONE
             edge = (level * n + p) * n + node - level * n
-            precedes = ws.back_steps[(level + 1) * n + p] == ws.back_steps[node]
-            if precedes and edges.residual[edge] > edges.epsilon:
+            if (
+                ws.back_steps[(level + 1) * n + p] == ws.back_steps[node]
+                and edges.residual[edge] > edges.epsilon
+            ):
                 ws.current_arc[node] = p
                 return append_node(k, level + 1, p, edge, net, ws)
     return False
@@ -290,15 +295,16 @@ def push_path(length: int, flow: Any, edges: Any, net: Any, ws: Any) -> Any:
 def load_greedy_flow(pair: Any, pushes: int, network: Any, memory: Any) -> None:
     """Make ws.residual the residual graph of the greedy flow."""
     net, ws = graph_of(network), workspace_of(memory)
+    first, end = span(pair, net)
     n, s, t, top = net.n, pair.source, pair.sink, pair.level - 1
     reset_residual(pair.level, net, ws)
     for k in range(pushes):
         x, u, q = unpack_edge(ws.log_edge[k])
         add_flow(ws.log_amount[k], x, u, q, net, ws)
     for x in range(1, top):
-        for q in range(pair.first, pair.end):
+        for q in range(first, end):
             add_flow(ws.row_flow[x * n + q], x, s, q, net, ws)
-    for u in range(pair.first, pair.end):
+    for u in range(first, end):
         add_flow(ws.source_flow[u], top, s, u, net, ws)
         add_flow(net.column[t * n + u] - ws.demand[u], 0, u, t, net, ws)
         chain_flow = 0.0
@@ -326,6 +332,19 @@ def note_change(edge: Any, ws: Any) -> None:
     if count < ws.changes_size - 1:
         ws.changes[count + 1] = np.int64(edge)
     ws.changes[0] = count + 1
+
+
+def allocate_workspace(n: int, depth: int) -> Memory:
+    """Return a new workspace for networks of this size."""
+    memory = WORKSPACE.allocate(n, depth)
+    invalidate_residual(memory)
+    return memory
+
+
+def invalidate_residual(memory: Memory) -> None:
+    """Make the next `reset_residual` copy all capacities: for a new network."""
+    changes = WORKSPACE.array(memory, "changes")
+    changes[0] = changes.size  # more than the list holds
 
 
 @inlined

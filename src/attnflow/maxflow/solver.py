@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from attnflow.errors import InputError
 from attnflow.maxflow.jit import announce_compilation
-from attnflow.maxflow.layout import TABLES, WORKSPACE, Memory
+from attnflow.maxflow.layout import TABLES, Memory
 from attnflow.maxflow.network import Network, build_network, check_indices
 from attnflow.maxflow.pair import (
     INTEGERS,
@@ -31,6 +31,7 @@ from attnflow.maxflow.pair import (
     solve_chunk,
     solve_with_integers,
 )
+from attnflow.maxflow.residual import allocate_workspace, invalidate_residual
 from attnflow.progress import Progress
 
 Floats = NDArray[np.float64]
@@ -98,20 +99,26 @@ def max_flows(
         tolerance=tolerance / factor,
     )
     _Scheduler(network, job).run(count_threads(threads, job.proofs.size), progress)
-    if np.any(job.proofs == UNPROVED):
-        _solve_unproved(network, job)
-    values, bounds, proofs = job.lower, job.upper, job.proofs
     if job.levels.tolist() != asked.tolist():  # not ascending, or a layer twice
-        order = np.searchsorted(job.levels, asked)
-        values, bounds, proofs = values[order], bounds[order], proofs[order]
+        job = _select_levels(job, asked)
+    counts = count_proofs(job.proofs)
+    if counts["unproved"]:
+        _solve_unproved(network, job)
+        counts = count_proofs(job.proofs)
+    values, bounds = job.lower, job.upper
     if unlimited < np.inf:
         for flows in (values, bounds):
             flows[flows >= unlimited] = np.inf
     if factor != 1.0:
         values *= factor
         bounds *= factor
+    return FlowValues(values, bounds, counts)
+
+
+def count_proofs(proofs: Integers) -> dict[str, int]:
+    """Return the number of values for each name of PROOFS."""
     counts = np.bincount(proofs.reshape(-1), minlength=len(PROOFS))
-    return FlowValues(values, bounds, dict(zip(PROOFS, counts.tolist(), strict=True)))
+    return dict(zip(PROOFS, counts.tolist(), strict=True))
 
 
 def _create_job(
@@ -137,6 +144,13 @@ def _create_job(
         upper=np.empty(shape),
         proofs=np.empty(shape, np.int64),
     )
+
+
+def _select_levels(job: Job, levels: Integers) -> Job:
+    """Return a solved job with these of its levels, in this order."""
+    order = np.searchsorted(job.levels, levels)
+    lower, upper, proofs = job.lower[order], job.upper[order], job.proofs[order]
+    return job._replace(levels=levels, lower=lower, upper=upper, proofs=proofs)
 
 
 def _solve_unproved(network: Network, job: Job) -> None:
@@ -263,18 +277,13 @@ class _Report:
 def acquire_workspace(network: Network) -> Memory:
     """Return a thread's workspace for a network: that of an earlier job, or a new one."""
     size = (network.n, network.depth)
-    memory = None
     with _pool_lock:
-        for i, (pooled_size, pooled) in enumerate(_pool):
+        for i, (pooled_size, memory) in enumerate(_pool):
             if pooled_size == size:
                 del _pool[i]
-                memory = pooled
-                break
-    if memory is None:
-        memory = WORKSPACE.allocate(*size)
-    changes = WORKSPACE.array(memory, "changes")
-    changes[0] = changes.size  # more than are listed: the residual graph must be filled anew
-    return memory
+                invalidate_residual(memory)
+                return memory
+    return allocate_workspace(*size)
 
 
 def release_workspace(network: Network, memory: Memory) -> None:

@@ -167,12 +167,10 @@ def push_blocking_flow(pair: Any, edges: Any, net: Any, ws: Any) -> Any:
     dead ends. The path lies in ws.queue, the sink's end first.
     """
     first, end = span(pair, net)
-    n, t = net.n, pair.sink
+    n, t, back_steps = net.n, pair.sink, ws.back_steps[pair.sink]
     added = edges.epsilon - edges.epsilon
     for last in range(first, end):
-        if ws.back_steps[n + last] != ws.back_steps[t]:
-            continue
-        if not contains(ws.reached, net.n_words, last):
+        if ws.back_steps[n + last] != back_steps or not contains(ws.reached, net.n_words, last):
             continue
         end = last * n + t
         ws.queue[0], ws.queue_level[0] = n + last, 1
@@ -218,7 +216,7 @@ def extend_path(k: int, pair: Any, edges: Any, net: Any, ws: Any) -> bool:
 @inlined
 def extend_upwards(k: int, node: int, level: int, arc: int, edges: Any, net: Any, ws: Any) -> bool:
     """Extend the path by a node above that has an unsaturated edge to this one."""
-    n, n_words = net.n, net.n_words
+    n, n_words, back_steps = net.n, net.n_words, ws.back_steps[node]
     for w in range(arc >> 6, n_words):
         word = ws.reached[(level + 1) * n_words + w]
         if w == arc >> 6:
@@ -228,7 +226,7 @@ def extend_upwards(k: int, node: int, level: int, arc: int, edges: Any, net: Any
             word &= word - ONE
             edge = (level * n + p) * n + node - level * n
             if (
-                ws.back_steps[(level + 1) * n + p] == ws.back_steps[node]
+                ws.back_steps[(level + 1) * n + p] == back_steps
                 and edges.residual[edge] > edges.epsilon
             ):
                 ws.current_arc[node] = p
@@ -241,11 +239,11 @@ def extend_downwards(
     k: int, node: int, level: int, first: int, edges: Any, net: Any, ws: Any
 ) -> bool:
     """Extend the path by a node below that receives flow from this one, which can be cancelled."""
-    n = net.n
+    n, back_steps = net.n, ws.back_steps[node]
     row = (node - n) * n
     for q in range(first, n):
         if (
-            ws.back_steps[(level - 1) * n + q] == ws.back_steps[node] - 1
+            ws.back_steps[(level - 1) * n + q] == back_steps - 1
             and edges.capacity[row + q] - edges.residual[row + q] > edges.epsilon
             and contains(ws.reached, (level - 1) * net.n_words, q)
         ):

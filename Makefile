@@ -28,7 +28,7 @@ test: .venv/.dev .venv/.browser ## run the tests and the examples in docstrings
 	$(BIN)/pytest
 
 test-fast: .venv/.dev ## run the tests that take seconds, for the edit loop
-	$(BIN)/pytest -m "not slow" --numprocesses 2 --quiet
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m "not slow" --numprocesses 2 --quiet
 
 check: .venv/.dev ## check format, lint, types, changelog and the built viewer
 	$(BIN)/ruff format --check

@@ -13,6 +13,8 @@ from attnflow.corpus.settings import Settings
 from tests.corpus.models import TEXTS, as_bytes, examples
 from tests.refusal import refusal
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = Settings(methods=("rollout", "flow"), batch_tokens=16)
 # On "cpu:0" the model has a thread of its own, as on a GPU.
 TWO_STAGES = Settings(methods=("rollout", "flow"), batch_tokens=16, device="cpu:0")

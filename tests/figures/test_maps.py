@@ -9,6 +9,8 @@ from attnflow.figures import draw_maps, render
 from tests.figures.artists import check_text, make_explanation, random_explanation, words_in
 from tests.refusal import refusal
 
+pytestmark = pytest.mark.slow
+
 LONG = ["[CLS]", *(f"word{i}" for i in range(40)), "internationalisation", "[SEP]"]
 SENTENCE = ["[CLS]", "the", "article", "on", "NNP", "large", "systems"]
 

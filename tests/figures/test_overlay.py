@@ -12,6 +12,8 @@ from attnflow.figures.overlay import COLOR, DIMMED, patch_scores
 from tests.figures.artists import check_text, random_explanation
 from tests.refusal import refusal
 
+pytestmark = pytest.mark.slow
+
 TOKENS = ["[CLS]", *(f"patch {row},{column}" for row in range(2) for column in range(3))]
 
 

@@ -12,6 +12,8 @@ from attnflow.models.loading import LoadedModel, load_model
 from tests.models.checkpoints import make_loaded, make_tokenizer
 from tests.refusal import refusal
 
+pytestmark = pytest.mark.slow
+
 TEXTS = {
     "BertForSequenceClassification": "the key to cabinets",
     "BertForMaskedLM": "the key [MASK] here",

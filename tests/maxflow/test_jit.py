@@ -11,6 +11,8 @@ import pytest
 
 from attnflow.maxflow import jit
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("n", "first", "end"), [(5, 0, 5), (64, 0, 64), (65, 3, 65), (200, 70, 130)]

@@ -12,6 +12,8 @@ from attnflow.maxflow.layout import WORKSPACE
 from attnflow.maxflow.network import build_network
 from tests.maxflow.networks import attention, causal
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_results_do_not_depend_on_the_number_of_threads(threads):

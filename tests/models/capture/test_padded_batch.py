@@ -13,6 +13,8 @@ from tests.models.checkpoints import make_loaded, make_model
 from tests.models.tiny import TINY
 from tests.refusal import refusal
 
+pytestmark = pytest.mark.slow
+
 # One text of two tokens: the first layer swaps them, in the second both attend to token 1.
 SWAP = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
 TO_LAST = torch.tensor([[[0.0, 1.0], [0.0, 1.0]]])

@@ -19,6 +19,8 @@ from attnflow.paper.experiments.experiment import PAPER_METHODS, read_result, wr
 from attnflow.paper.experiments.report import to_text
 from attnflow.paper.experiments.sentences import read_agreement
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def table1(options):

@@ -19,6 +19,8 @@ from attnflow.paper.minilm.texts import Reviews, Texts
 from tests.models.checkpoints import make_tokenizer, save
 from tests.refusal import refusal
 
+pytestmark = pytest.mark.slow
+
 
 def predict(text: str, model: Any) -> Any:
     return explain(text, model).prediction

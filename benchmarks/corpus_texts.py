@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from attnflow.corpus.example import Example
-from attnflow.paper.data.readers import read_numpred, read_sst2
+from attnflow.paper.data.data_sets import read_numpred, read_sst2
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 SHARD = 500

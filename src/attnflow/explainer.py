@@ -23,7 +23,7 @@ from attnflow.selection import Position, resolve_position
 from attnflow.words import Words
 
 if TYPE_CHECKING:
-    from attnflow.models.capture.heads import KeptHeads
+    from attnflow.models.capture.merge import KeptHeads
     from attnflow.models.inputs import EncodedText
     from attnflow.models.loading import LoadedModel
     from attnflow.models.vision import EncodedImage, LoadedImageModel
@@ -177,7 +177,7 @@ def _explain_batch(
 
 
 def _kept_heads(keep_heads: KeepHeads, limit: int | None) -> "KeptHeads | None":
-    from attnflow.models.capture.heads import KeptHeads
+    from attnflow.models.capture.merge import KeptHeads
 
     return KeptHeads(limit) if keep_heads else None
 

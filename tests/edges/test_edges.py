@@ -16,7 +16,7 @@ from attnflow.errors import AttentionError, InputError, SelectionError
 from attnflow.models import capture_attentions, capture_graphs
 from attnflow.models.capture.call import DotProductCall
 from attnflow.models.capture.forward import run_model
-from attnflow.models.capture.heads import merge_edges
+from attnflow.models.capture.merge import merge_edges
 from tests.models.tiny import TINY
 from tests.refusal import refusal
 

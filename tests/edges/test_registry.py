@@ -9,7 +9,7 @@ import torch
 from attnflow.edges.registry import EDGES, register_edges
 from attnflow.errors import AttentionError, InputError, SelectionError, ShapeError
 from attnflow.models import capture_graphs
-from attnflow.models.capture.heads import merge_edges
+from attnflow.models.capture.merge import merge_edges
 from tests.models.tiny import TINY
 from tests.refusal import refusal
 

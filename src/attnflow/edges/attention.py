@@ -4,7 +4,7 @@ from torch import Tensor
 
 from attnflow.layers import Heads
 from attnflow.models.capture.call import AttentionCall
-from attnflow.models.capture.heads import merge_call
+from attnflow.models.capture.merge import merge_call
 
 
 def attention_edges(call: AttentionCall, *, heads: Heads) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from attnflow.edges.projection import head_projections, require_values
 from attnflow.layers import Heads
 from attnflow.models.capture.call import AttentionCall, DotProductCall
-from attnflow.models.capture.heads import merge_edges
+from attnflow.models.capture.merge import merge_edges
 
 # Directions of the values below this fraction of the largest are rounding errors: float32 resolves
 # 2**-23, and values are the result of several operations.

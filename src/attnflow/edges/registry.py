@@ -18,7 +18,7 @@ class EdgeWeighting:
     If not, the function is called as `function(call, heads=heads)` while the layer runs, with an
     `attnflow.models.capture.call.AttentionCall` and the option `heads` of `capture_graphs`. It
     returns edges [batch, queries, keys]. To weight each head first, merge edges [batch, heads,
-    queries, keys] with `attnflow.models.capture.heads.merge_edges(edges, heads, call.layer)`.
+    queries, keys] with `attnflow.models.capture.merge.merge_edges(edges, heads, call.layer)`.
 
     If so, the function is called as `function(weights, gradient)` after the model has run, with
     tensors [batch, heads, queries, keys], and returns edges of that shape; heads are merged

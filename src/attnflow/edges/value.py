@@ -8,7 +8,7 @@ from torch import Tensor
 from attnflow.edges.projection import head_projections, require_values
 from attnflow.layers import Heads
 from attnflow.models.capture.call import AttentionCall, DotProductCall
-from attnflow.models.capture.heads import merge_edges
+from attnflow.models.capture.merge import merge_edges
 
 
 def value_edges(call: AttentionCall, *, heads: Heads) -> Tensor:

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from attnflow.errors import FileError, InputError
-from attnflow.paper.data.readers import AgreementExample, read_agreement_table
+from attnflow.paper.data.data_sets import AgreementExample, read_agreement_table
 from attnflow.paper.data.treebanks import HEADER, extract_agreement, read_conllu
 from tests.refusal import refusal
 

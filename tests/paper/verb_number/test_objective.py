@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnflow.paper.data.readers import AgreementExample
+from attnflow.paper.data.data_sets import AgreementExample
 from attnflow.paper.verb_number.objective import Mixture, encode_examples, mask_words
 from attnflow.paper.verb_number.splits import Split
 from attnflow.paper.verb_number.vocabulary import make_vocabulary

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from attnflow.errors import FileError
-from attnflow.paper.data.readers import AgreementExample
+from attnflow.paper.data.data_sets import AgreementExample
 from attnflow.paper.verb_number import splits
 from attnflow.paper.verb_number.splits import prefixes, split_folder, split_grammar
 from tests.paper.data.published import published

@@ -7,11 +7,11 @@ The life of one captured layer:
    for plain torch models. It makes an AttentionCall of them, in `call`.
 3. `roles` decides where the layer belongs: a single stack, encoder, decoder or cross-attention.
 4. An edge weighting of `attnflow.edges` turns the call into edges [batch, queries, keys]; plain
-   attention is merged over heads block by block, in `heads`. `gradients` serves edges that need a
-   gradient.
+   attention is merged over heads block by block, in `merge`. `weight_gradients` serves edges that
+   need a gradient.
 5. The hook returns the output of the layer, and the model goes on to the next.
-6. After the pass, `graphs` cuts each example down to its tokens, and builds one
-   AttentionGraph per example. `capture_rollout` multiplies layers in step 4 instead.
+6. After the pass, `graphs` cuts each example down to its tokens, and builds one AttentionGraph per
+   example. `capture_rollout` multiplies layers in step 4 instead.
 
 `padded_batch` is a faster way for corpus runs. Read `api` first, then `call`.
 """

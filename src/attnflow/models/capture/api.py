@@ -19,10 +19,10 @@ from attnflow.layers import Heads, ResidualWeight, describe_heads, resolve_resid
 from attnflow.methods.rollout import add_layer
 from attnflow.models.capture.call import AttentionCall, describe_model
 from attnflow.models.capture.forward import check_arguments, run_model
-from attnflow.models.capture.gradients import RecordedWeights, Target, score_output
 from attnflow.models.capture.graphs import Padding, build_graphs, check_examples
-from attnflow.models.capture.heads import KeptHeads, merge_call, merge_edges, remove_sink
+from attnflow.models.capture.merge import KeptHeads, merge_call, merge_edges, remove_sink
 from attnflow.models.capture.roles import Role, Roles
+from attnflow.models.capture.weight_gradients import RecordedWeights, Target, score_output
 from attnflow.selection import Positions, resolve_positions
 
 Tokens = Sequence[Sequence[str]] | None

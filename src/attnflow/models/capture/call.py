@@ -3,7 +3,7 @@
 A hook makes one call for each attention layer that runs and shows it to an observer. The observer
 asks the call for weights, and may set its `output`, which then becomes the output of the layer.
 `DotProductCall` is the only place where attention weights are computed. Merging heads is in
-`heads`.
+`merge`.
 """
 
 from abc import ABC, abstractmethod

@@ -22,7 +22,7 @@ from attnflow.models.capture.call import (
     name_layers,
 )
 from attnflow.models.capture.forward import check_arguments
-from attnflow.models.capture.heads import merge_call
+from attnflow.models.capture.merge import merge_call
 from attnflow.models.capture.roles import Roles
 from attnflow.models.loading import evaluation_mode
 

@@ -16,7 +16,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from attnflow.errors import FileError, InputError, SelectionError
-from attnflow.paper.data.readers import open_lines
+from attnflow.paper.data.data_sets import open_lines
 from attnflow.progress import Progress
 
 State: TypeAlias = Literal["complete", "missing", "different"]

@@ -9,7 +9,7 @@ from random import Random
 
 from attnflow.errors import InputError
 from attnflow.models.builtin.folders import NUMBERS
-from attnflow.paper.data.readers import AgreementExample, Number
+from attnflow.paper.data.data_sets import AgreementExample, Number
 
 MOST_ATTRACTORS = 4
 

@@ -13,7 +13,7 @@ from gzip import GzipFile
 from pathlib import Path
 
 from attnflow.errors import InputError
-from attnflow.paper.data.readers import (
+from attnflow.paper.data.data_sets import (
     NUMBER_OF_NOUN,
     NUMBER_OF_VERB,
     AgreementExample,

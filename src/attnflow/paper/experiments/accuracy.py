@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from attnflow.evaluation import bootstrap_intervals
 from attnflow.models.builtin.folders import NUMBERS, VERB_NUMBER_MODELS
 from attnflow.models.inputs import EncodedText
-from attnflow.paper.data.readers import AgreementExample
+from attnflow.paper.data.data_sets import AgreementExample
 from attnflow.paper.experiments.agreement import describe_settings, encode_examples
 from attnflow.paper.experiments.experiment import Options, Result
 from attnflow.paper.experiments.measurements import (

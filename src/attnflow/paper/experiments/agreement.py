@@ -11,7 +11,7 @@ import numpy as np
 
 from attnflow.models.builtin.folders import NUMBERS
 from attnflow.models.loading import LoadedModel
-from attnflow.paper.data.readers import AgreementExample
+from attnflow.paper.data.data_sets import AgreementExample
 from attnflow.paper.experiments.correlations import (
     Correlations,
     Importance,

@@ -9,7 +9,7 @@ from random import Random
 
 from attnflow.errors import FileError
 from attnflow.models.builtin.folders import VERB_NUMBER_MODELS, find_verb_number
-from attnflow.paper.data.readers import (
+from attnflow.paper.data.data_sets import (
     AgreementExample,
     SentimentExample,
     open_lines,

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, processors
 
 from attnflow.errors import FileError
 from attnflow.models.builtin.minilm import LABELS
-from attnflow.paper.data.readers import Columns, SentimentExample, open_lines, read_sst2
+from attnflow.paper.data.data_sets import Columns, SentimentExample, open_lines, read_sst2
 
 SEED = 2020  # of the split
 N_HELD_OUT = 1000  # texts of each source

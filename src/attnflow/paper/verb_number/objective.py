@@ -21,7 +21,7 @@ from attnflow.models.builtin.verb_number import (
     VerbNumberModel,
     to_ids,
 )
-from attnflow.paper.data.readers import AgreementExample
+from attnflow.paper.data.data_sets import AgreementExample
 from attnflow.paper.verb_number.splits import Split
 
 NO_TAG = -100  # the label that cross_entropy ignores by default

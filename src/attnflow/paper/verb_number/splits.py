@@ -10,8 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
+from attnflow.paper.data.data_sets import AgreementExample, read_agreement_table, read_numpred
 from attnflow.paper.data.grammar import MOST_ATTRACTORS, generate_agreement
-from attnflow.paper.data.readers import AgreementExample, read_agreement_table, read_numpred
 from attnflow.paper.verb_number.vocabulary import collect_words, replace_rare
 
 Examples: TypeAlias = tuple[AgreementExample, ...]

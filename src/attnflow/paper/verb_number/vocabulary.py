@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from attnflow.models.builtin.verb_number import SPECIAL, TAGS, UNKNOWN
-from attnflow.paper.data.readers import AgreementExample
+from attnflow.paper.data.data_sets import AgreementExample
 
 
 def make_vocabulary(examples: Iterable[AgreementExample], *, min_count: int = 3) -> dict[str, int]:

@@ -8,7 +8,7 @@ from attnflow import AttentionGraph, Explanation, InputError, ShapeError, explai
 from attnflow.edges.registry import EDGES
 from attnflow.explainer import explain
 from attnflow.models.capture.api import capture_attentions, capture_graphs
-from attnflow.models.capture.heads import KeptHeads
+from attnflow.models.capture.merge import KeptHeads
 from attnflow.models.inputs import collate, encode_text
 from tests.models.checkpoints import VOCABULARY, make_loaded, make_tokenizer
 from tests.refusal import refusal

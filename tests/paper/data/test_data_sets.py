@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from attnflow.errors import FileError
-from attnflow.paper.data.readers import (
+from attnflow.paper.data.data_sets import (
     AgreementExample,
     SentimentExample,
     read_agreement_table,

@@ -38,14 +38,14 @@ def write(
 ) -> None:
     """Write arrays and a JSON header to a safetensors file.
 
-    kind: what the file holds, checked again by `read`.
+    kind: the kind of contents, which `read` checks.
     Raises FileError if the folder does not exist or the file cannot be written.
     """
     folder = Path(path).parent
     if not folder.is_dir():
         raise FileError(
             f"cannot write {path}: there is no folder {folder}",
-            expected="an existing one",
+            expected="an existing folder",
             fix="Create it first.",
         )
     text = json.dumps({"kind": kind, "version": VERSION, **header})
@@ -55,7 +55,7 @@ def write(
         raise FileError(
             f"cannot write {path}: {error}",
             expected="a file that can be written",
-            fix="Choose another.",
+            fix="Choose another path.",
         ) from error
 
 
@@ -76,26 +76,26 @@ def _save(path: str | PathLike[str], arrays: Mapping[str, Array], metadata: dict
 def read(path: str | PathLike[str], *, kind: str) -> tuple[dict[str, Array], dict[str, Any]]:
     """Read what `write` wrote: the arrays by name, and the header.
 
-    Raises FileError if the file is no safetensors file, is cut short, was not written by attnflow,
-    or holds another kind.
+    Raises FileError if the file is not a complete safetensors file, was not written by attnflow, or
+    holds another kind.
     """
     arrays, header = read_any(path)
     if header is None:
         raise FileError(
             f"{path} has no attnflow header",
             expected=f"a file written by attnflow that holds {kind}",
-            fix="Read its arrays with safetensors, and pass them on yourself.",
+            fix="Read its arrays with the safetensors package.",
         )
     if header.get("kind") != kind:
         raise FileError(
             f"{path} holds {header.get('kind')}",
-            expected=f"{kind}",
+            expected=kind,
             fix="Load it with the class that saved it.",
         )
     if header.get("version") != VERSION:
         raise FileError(
-            f"{path} is in version {header.get('version')} of the format",
-            expected=f"{VERSION}",
+            f"{path} has format version {header.get('version')}",
+            expected=f"version {VERSION}",
             fix="Update attnflow, or save the file again with this version.",
         )
     return arrays, header
@@ -116,14 +116,10 @@ def read_any(path: str | PathLike[str]) -> tuple[dict[str, Array], dict[str, Any
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in names}, _header(path, metadata)
     except SafetensorError as error:
-        if "incomplete" in str(error).lower():
-            given, fix = "is cut short", "Save it, or copy it, again."
-        else:
-            given, fix = "is not a safetensors file", "Check that it is the file you meant."
         raise FileError(
-            f"{path} {given} ({error})",
-            expected="a whole safetensors file",
-            fix=f"{fix}",
+            f"{path} is not a complete safetensors file ({error})",
+            expected="a whole file in the safetensors format",
+            fix="Check the path, or save or copy the file again.",
         ) from error
 
 

@@ -75,7 +75,7 @@ def announce_compilation(function: Any, first: Any, kind: object) -> None:
     stored = [] if index is None else [key[0] for key in index._load_index()]
     wanted = function.typeof_pyval(first)
     if all(signature[0] != wanted for signature in (*function.signatures, *stored)):
-        logger.warning("compiling the flow solver for this kind of graph, once; some 15 seconds")
+        logger.warning("compiling the flow solver for this kind of graph (once, about 15 seconds)")
 
 
 # Pointers

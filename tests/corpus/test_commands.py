@@ -198,6 +198,11 @@ def test_showing_one_example(scores, tmp_path):
     for entry in METHODS:
         assert f"\n{entry.title}, layer" in result.stdout
     assert result.stdout.count(", layer") >= len(METHODS.names) + 2  # and importance scores
+    printed = json.loads(invoke("show", scores, "s3", "--format", "json").stdout)
+    assert printed["id"] == "s3"
+    assert all("scores" in attribution for attribution in printed["attributions"])
+    rows = invoke("show", scores, "s3", "--format", "csv", "--top", "1").stdout.splitlines()
+    assert rows[0].startswith("method,layer,position,")
     last = invoke("show", scores, "s3", "--position", "-1")
     assert "position 8 [SEP] (of 9 tokens)" in last.stdout
     assert "blank_out" not in last.stdout

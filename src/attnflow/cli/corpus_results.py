@@ -16,6 +16,7 @@ from attnflow.cli.options import (
     FormatOption,
     SpecialTokens,
     ThreadsOption,
+    TopOption,
     clear_errors,
     echo,
     progress_bar,
@@ -27,10 +28,10 @@ from attnflow.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from attnflow.attribution import Attribution
     from attnflow.corpus.integrity import Check
     from attnflow.corpus.results import Agreement, Stored
 
-TOP_TOKENS = 5  # listed by default
 MAX_CHARACTERS = 1000  # of a printed text
 MAX_LISTED = 10  # missing shards
 FolderArgument = Annotated[Path, typer.Argument(help="Folder of `corpus run`.")]
@@ -83,9 +84,8 @@ def show(
     position: Annotated[
         int | None, typer.Option(help="Index of a position. Default: the explained one.")
     ] = None,
-    top: Annotated[
-        int, typer.Option(min=1, help="List the K tokens with the highest scores.")
-    ] = TOP_TOKENS,
+    top: TopOption = None,
+    output: FormatOption = Format.TABLE,
     html: Annotated[
         Path | None,
         typer.Option(help="Explain the example again, and write an HTML page to this file."),
@@ -102,6 +102,9 @@ def show(
 
         corpus = open_corpus(folder)
         stored = corpus.find(_parse_index(name) if index else name)
+        if html is None and output is not Format.TABLE:
+            _echo_example(stored, position, output, top)
+            return
         if html is None:
             _print_example(stored, position, top, Console(highlight=False))
             flags = " --index" if index else ""
@@ -237,7 +240,39 @@ def _print_table(console: "Console", title: str, columns: "dict[str, Agreement]"
     )
 
 
-def _print_example(stored: "Stored", position: int | None, top: int, console: "Console") -> None:
+def _attributions(stored: "Stored", position: int) -> "list[Attribution]":
+    """Methods, and at the explained position importance scores too."""
+    importance = stored.importance if position == stored.explained else ()
+    return [stored.attribution(name, position=position) for name in (*stored.scores, *importance)]
+
+
+def _echo_example(stored: "Stored", position: int | None, output: Format, top: int | None) -> None:
+    """Print an example as JSON or CSV."""
+    from attnflow.cli.render import attribution_to_dict, to_csv
+
+    place = stored.choose_position(position)
+    attributions = _attributions(stored, place)
+    if output is Format.CSV:
+        echo(to_csv(attributions, top))
+        return
+    example = {
+        "id": stored.id,
+        "text": stored.text,
+        "tokens": stored.tokens,
+        "position": place,
+        "prediction": {
+            "kind": stored.kind,
+            "label": stored.prediction,
+            "probability": stored.probability,
+        },
+        "attributions": [attribution_to_dict(attribution, top) for attribution in attributions],
+    }
+    echo(json.dumps(example))
+
+
+def _print_example(
+    stored: "Stored", position: int | None, top: int | None, console: "Console"
+) -> None:
     from rich.text import Text
 
     from attnflow.cli.render import print_attribution, printable
@@ -250,9 +285,8 @@ def _print_example(stored: "Stored", position: int | None, top: int, console: "C
     place = stored.choose_position(position)
     token = printable(stored.tokens[place])
     console.print(Text(f"position {place} {token} (of {len(stored.tokens)} tokens)"))
-    importance = stored.importance if place == stored.explained else ()
-    for method in (*stored.scores, *importance):
-        print_attribution(stored.attribution(method, position=place), top, console)
+    for attribution in _attributions(stored, place):
+        print_attribution(attribution, top, console)
 
 
 def _shorten(text: str) -> str:

@@ -55,12 +55,13 @@ def to_json(
             "tokens": explanation.tokens,
             "position": explanation.position,
             "prediction": prediction,
-            "attributions": [_to_dict(attribution, top) for attribution in attributions],
+            "attributions": [attribution_to_dict(attribution, top) for attribution in attributions],
         }
     )
 
 
-def _to_dict(attribution: Attribution, top: int | None) -> dict[str, Any]:
+def attribution_to_dict(attribution: Attribution, top: int | None) -> dict[str, Any]:
+    """Scores, labels and settings for JSON; with `top`, the k best tokens instead of all scores."""
     scores = {"scores": attribution.to_numpy().tolist()}
     return {
         "method": attribution.method,

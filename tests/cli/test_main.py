@@ -1,6 +1,7 @@
 """The command line and the command `trace`, in this process and once in another."""
 
 import csv
+import inspect
 import io
 import json
 import os
@@ -144,6 +145,55 @@ def test_version_and_help():
     assert "Example: attnflow trace attention.safetensors --method flow" in text
     assert "layers, heads, queries, keys" in " ".join(text.replace("│", " ").split())
     assert run().exit_code == 2  # help, because a command is missing
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_of_the_table_exists_and_has_the_help_of_the_table(name):
+    _, line = cli.COMMANDS[name]
+    command = cli.load_command(name)
+    assert command.name == name
+    assert command.help.partition("\n\n")[0].replace("\n", " ") == line
+    assert run(name, "--help").exit_code == 0
+
+
+def test_help_lists_all_commands_in_the_order_of_the_table():
+    shown = run("--help").stdout
+    places = [shown.index(f"│ {name} ") for name in cli.COMMANDS]
+    assert places == sorted(places)
+
+
+def test_a_mistyped_command_is_misuse_and_similar_ones_are_listed():
+    result = run("explian")
+    assert result.exit_code == 2
+    assert "'explain'" in result.stderr
+
+
+def test_a_command_loads_no_other_command():
+    code = (
+        "import sys\nfrom attnflow.cli.main import COMMANDS, main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print(*sorted({module for module, _ in COMMANDS.values()} & set(sys.modules)))"
+    )
+    for arguments, loaded in ((["explain", "--help"], ["attnflow.cli.explain"]), (["--help"], [])):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.splitlines()[-1].split() == loaded
+
+
+def test_a_dataclass_of_options_becomes_options():
+    def command(*, words: options.WordsOption = False, scores: options.ScoreOptions) -> None:
+        seen.append((words, scores))
+
+    seen: list[tuple[bool, options.ScoreOptions]] = []
+    expanded = options.with_options(command)
+    parameters = inspect.signature(expanded).parameters
+    assert list(parameters) == ["words", *options.ScoreOptions.__dataclass_fields__]
+    assert parameters["method"].default == "rollout"
+    values = {name: parameter.default for name, parameter in parameters.items()}
+    expanded(**{**values, "heads": "0", "layer": "2"})
+    assert seen == [(False, options.ScoreOptions(heads="0", layer="2"))]
+    assert seen[0][1].graph_arguments() == {"heads": 0, "residual_weight": 0.5}
 
 
 def test_progress_is_drawn_only_on_a_terminal(monkeypatch, capsys):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnflow.cli.options import (
+    OUTPUT,
     Format,
     FormatOption,
     SpecialTokens,
@@ -88,7 +89,10 @@ def show(
     output: FormatOption = Format.TABLE,
     html: Annotated[
         Path | None,
-        typer.Option(help="Explain the example again, and write an HTML page to this file."),
+        typer.Option(
+            help="Explain the example again, and write an HTML page to this file.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
 ) -> None:
     """Print the scores of one example, or write it as an interactive HTML page.

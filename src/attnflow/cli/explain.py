@@ -1,40 +1,29 @@
 """The commands `explain` and `explain-image`: a prediction and its attributions."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attnflow.cli.options import (
     ALL,
-    DeviceOption,
-    EdgesOption,
+    OUTPUT,
     Format,
-    FormatOption,
-    HeadsOption,
-    HtmlOption,
-    LayerOption,
-    MethodOption,
-    NormalizeOption,
+    ModelOptions,
     RegistryCommand,
-    ResidualOption,
-    SaveOption,
-    Scaling,
-    SpecialOption,
-    SpecialTokens,
-    TargetOption,
-    ThreadsOption,
-    TopOption,
+    ScoreOptions,
     Truncation,
+    WordsOption,
     clear_errors,
+    echo,
     number_or_text,
-    parse_layer,
-    parse_methods,
     printed_warnings,
     progress_bar,
     silence_transformers,
     spinner,
+    with_options,
 )
+from attnflow.models.builtin.folders import ADAPTERS, VERB_NUMBER_MODELS
 
 if TYPE_CHECKING:
     from attnflow.attribution import Attribution
@@ -43,26 +32,27 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
-    app.command(cls=RegistryCommand)(explain)
-    app.command("explain-image", cls=RegistryCommand)(explain_image)
+    app.command(cls=RegistryCommand)(with_options(explain))
+    app.command("explain-image", cls=RegistryCommand)(with_options(explain_image))
 
 
-def explain(  # noqa: PLR0913 - one argument for each option
+def explain(
     text: Annotated[str, typer.Argument(help="The text to explain.")],
     *,
     model: Annotated[
         str | None,
         typer.Option(
             help="A folder with a model in safetensors, a hub name, or a built-in model: "
-            "verb-number (the default), verb-number-causal, minilm-sst2, minilm-mlm."
+            f"{', '.join((*VERB_NUMBER_MODELS, *ADAPTERS))}. Default: {VERB_NUMBER_MODELS[0]}."
         ),
     ] = None,
     tokenizer: Annotated[
         str | None,
         typer.Option(help="A folder or hub name, if the tokenizer is not stored with the model."),
     ] = None,
-    method: MethodOption = "rollout",
-    layer: LayerOption = ALL,
+    truncate: Annotated[
+        Truncation, typer.Option(help="What to do with a text longer than the model's limit.")
+    ] = Truncation.ERROR,
     position: Annotated[
         str | None,
         typer.Option(
@@ -70,30 +60,16 @@ def explain(  # noqa: PLR0913 - one argument for each option
             "Default: the mask, the last token of a decoder, or [CLS]."
         ),
     ] = None,
-    target: TargetOption = None,
-    words: Annotated[bool, typer.Option("--words", help="Merge the tokens of each word.")] = False,
-    special: SpecialOption = SpecialTokens.SHOW,
-    edges: EdgesOption = "attention",
-    heads: HeadsOption = "mean",
-    residual_weight: ResidualOption = 0.5,
-    normalize: NormalizeOption = Scaling.NONE,
-    truncate: Annotated[
-        Truncation, typer.Option(help="What to do with a text longer than the model's limit.")
-    ] = Truncation.ERROR,
-    top: TopOption = None,
-    output: FormatOption = Format.TABLE,
-    save: SaveOption = None,
-    html: HtmlOption = None,
-    threads: ThreadsOption = None,
-    device: DeviceOption = None,
+    words: WordsOption = False,
+    scores: ScoreOptions,
+    run: ModelOptions,
 ) -> None:
     """Show what a model predicts for a text, and which tokens reach that prediction.
 
     Example: attnflow explain "the key to the cabinets" --model ./my-model --method all --words
     """
     with clear_errors():
-        names = parse_methods(method)
-        check_page(html)
+        scores.check()
         with spinner("Loading the model"), printed_warnings():
             from attnflow.explainer import explain as explain_text
 
@@ -102,28 +78,16 @@ def explain(  # noqa: PLR0913 - one argument for each option
                 text,
                 model,
                 tokenizer=tokenizer,
-                position=None if position in (None, ALL) else number_or_text(str(position)),
-                target=None if target is None else number_or_text(target),
-                heads=number_or_text(heads),
-                residual_weight=residual_weight,
-                edges=edges,
                 truncate=truncate.value,
-                device=device,
+                position=parse_position(position),
+                **run.arguments(),
+                **scores.graph_arguments(),
             )
-        options = {
-            "layers": parse_layer(layer),
-            "positions": all_positions(explanation, words) if position == ALL else None,
-            "normalize": normalize.value,
-            "words": words,
-            "special": special.value,
-        }
-        results = attribute(explanation, names, options, threads)
-        save_results(results, save)
-        write_page(explanation, html)
-        print_results(explanation, results, output, top)
+        results = attribute(explanation, scores, position, words)
+        report(explanation, results, scores)
 
 
-def explain_image(  # noqa: PLR0913 - one argument for each option
+def explain_image(
     file: Annotated[Path, typer.Argument(help="The image: a PNG or JPEG file, for example.")],
     *,
     model: Annotated[
@@ -133,8 +97,6 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
         str | None,
         typer.Option(help="A folder or hub name, if the image processor is not with the model."),
     ] = None,
-    method: MethodOption = "rollout",
-    layer: LayerOption = ALL,
     position: Annotated[
         str | None,
         typer.Option(
@@ -142,30 +104,22 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
             "index. Default: [CLS], or [MEAN] for models without it."
         ),
     ] = None,
-    target: TargetOption = None,
-    special: SpecialOption = SpecialTokens.SHOW,
-    edges: EdgesOption = "attention",
-    heads: HeadsOption = "mean",
-    residual_weight: ResidualOption = 0.5,
-    normalize: NormalizeOption = Scaling.NONE,
-    top: TopOption = None,
-    output: FormatOption = Format.TABLE,
-    save: SaveOption = None,
+    scores: ScoreOptions,
+    run: ModelOptions,
     overlay: Annotated[
         Path | None,
-        typer.Option(help="Draw the scores over the image, for all layers: .png, .svg or .pdf."),
+        typer.Option(
+            help="Draw the scores over the image, for all layers: .png, .svg or .pdf.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
-    html: HtmlOption = None,
-    threads: ThreadsOption = None,
-    device: DeviceOption = None,
 ) -> None:
     """Show what a vision model predicts for an image, and which patches reach that prediction.
 
     Example: attnflow explain-image cat.jpg --model ./my-vit --overlay cat-patches.png
     """
     with clear_errors():
-        names = parse_methods(method)
-        check_page(html)
+        scores.check()
         with spinner("Loading the model"), printed_warnings():
             from attnflow.explainer import explain_image as explain_picture
 
@@ -175,51 +129,51 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
                 model,
                 processor=processor,
                 position=None if position is None else number_or_text(position),
-                target=None if target is None else number_or_text(target),
-                edges=edges,
-                heads=number_or_text(heads),
-                residual_weight=residual_weight,
-                device=device,
+                **run.arguments(),
+                **scores.graph_arguments(),
             )
-        options = {
-            "layers": parse_layer(layer),
-            "normalize": normalize.value,
-            "special": special.value,
-        }
-        results = attribute(explanation, names, options, threads)
-        save_results(results, save)
-        _draw_overlay(explanation, names, overlay)
-        write_page(explanation, html)
-        print_results(explanation, results, output, top)
+        results = attribute(explanation, scores)
+        _draw_overlay(explanation, scores.methods, overlay)
+        report(explanation, results, scores)
 
 
-def check_page(path: Path | None) -> None:
-    """Check that a page can be written there, before anything is computed."""
-    if path is not None:
-        from attnflow.viewer.page import check_target
-
-        check_target(path)
-
-
-def all_positions(explanation: "Explanation", words: bool) -> range:
-    """Every position, counted in tokens or in words."""
-    return range(len(explanation.words.texts if words else explanation.tokens))
+def parse_position(text: str | None) -> int | str | None:
+    """The position to explain: an index, or the text of a token; None for the default and all."""
+    return None if text in (None, ALL) else number_or_text(str(text))
 
 
 def attribute(
-    explanation: "Explanation", names: list[str], options: dict[str, Any], threads: int | None
+    explanation: "Explanation",
+    scores: ScoreOptions,
+    position: str | None = None,
+    words: bool = False,
 ) -> "list[Attribution]":
-    """Compute methods with a progress bar for each."""
+    """Compute the methods, at the explained position or at all, with a progress bar for each."""
+    options = scores.method_arguments()
+    if position == ALL:
+        options["positions"] = range(len(explanation.words.texts if words else explanation.tokens))
     results = []
-    for name in names:
+    for name in scores.methods:
         with progress_bar(name) as progress:
-            results.append(
-                explanation.attribute(name, **options, threads=threads, progress=progress)
-            )
+            results.append(explanation.attribute(name, **options, words=words, progress=progress))
     return results
 
 
-def save_results(results: "list[Attribution]", path: Path | None) -> None:
+def report(explanation: "Explanation", results: "list[Attribution]", scores: ScoreOptions) -> None:
+    """Write the files of --save and --html, and print the scores in the format of --format."""
+    _save_results(results, scores.save)
+    _write_page(explanation, scores.html)
+    from attnflow.cli.render import print_explanation, to_csv, to_json
+
+    if scores.output is Format.JSON:
+        echo(to_json(explanation, results, scores.top))
+    elif scores.output is Format.CSV:
+        echo(to_csv(results, scores.top))
+    else:
+        print_explanation(explanation, results, scores.top)
+
+
+def _save_results(results: "list[Attribution]", path: Path | None) -> None:
     """Write results to safetensors files: one, or one for each method."""
     if path is None:
         return
@@ -229,28 +183,13 @@ def save_results(results: "list[Attribution]", path: Path | None) -> None:
         typer.echo(f"attnflow: wrote {target}", err=True)
 
 
-def write_page(explanation: "Explanation", path: Path | None) -> None:
+def _write_page(explanation: "Explanation", path: Path | None) -> None:
     """Write the interactive page."""
     if path is None:
         return
     with progress_bar("page") as progress:
         explanation.to_html(path, progress=progress)
     typer.echo(f"attnflow: wrote {path}", err=True)
-
-
-def print_results(
-    explanation: "Explanation", results: "list[Attribution]", output: Format, top: int | None
-) -> None:
-    """Print results in the format of --format."""
-    from attnflow.cli.options import echo
-    from attnflow.cli.render import print_explanation, to_csv, to_json
-
-    if output is Format.JSON:
-        echo(to_json(explanation, results, top))
-    elif output is Format.CSV:
-        echo(to_csv(results, top))
-    else:
-        print_explanation(explanation, results, top)
 
 
 def _draw_overlay(explanation: "Explanation", names: list[str], path: Path | None) -> None:

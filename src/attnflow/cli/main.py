@@ -1,19 +1,70 @@
-"""The command line: each command parses its options, calls the library and prints.
-
-Commands import heavy modules only when they run, so that `attnflow --help` is fast.
-"""
+"""The command line: a table of the commands, which are imported by name when they are called."""
 
 import sys
+from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
-from attnflow.cli import corpus, data, explain, reproduce, serve, trace, train
+# The commands in the order of the help: the module that registers each, and its line of the help.
+COMMANDS = {
+    "explain": (
+        "attnflow.cli.explain",
+        "Show what a model predicts for a text, and which tokens reach that prediction.",
+    ),
+    "explain-image": (
+        "attnflow.cli.explain",
+        "Show what a vision model predicts for an image, and which patches reach that prediction.",
+    ),
+    "trace": (
+        "attnflow.cli.trace",
+        "Show how much each token reaches a position, from stored attention weights.",
+    ),
+    "serve": (
+        "attnflow.cli.serve",
+        "Start a local web page: enter a text, choose a model, and explore the attention.",
+    ),
+    "corpus": ("attnflow.cli.corpus", "Score whole data sets. Interrupted runs resume."),
+    "reproduce": (
+        "attnflow.cli.reproduce",
+        "Reproduce the paper's tables and figures, and further experiments.",
+    ),
+    "data": (
+        "attnflow.cli.data",
+        "List, check, download and extract the data sets that attnflow reads.",
+    ),
+    "train": ("attnflow.cli.train", "Train a built-in model again."),
+}
+
+
+class LazyCommands(TyperGroup):
+    """A group that lists the commands of the table, and imports the one that is called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, (_, line) in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=line))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name of the called command, the command, and its arguments."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, None if name is None or command is None else load_command(name), rest
+
+
+def load_command(name: str) -> Any:
+    """Import the module of a command, and return the command."""
+    module, _ = COMMANDS[name]
+    registered = typer.Typer()
+    import_module(module).register(registered)
+    return get_group(registered).commands[name]
+
 
 app = typer.Typer(
     name="attnflow",
-    help="Explain the predictions of Transformers by raw attention, rollout and flow.",
+    cls=LazyCommands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -38,10 +89,6 @@ def attnflow(
     ] = False,
 ) -> None:
     """Explain the predictions of Transformers by raw attention, rollout and flow."""
-
-
-for command in (corpus, data, explain, reproduce, serve, trace, train):
-    command.register(app)
 
 
 def main() -> None:

@@ -6,10 +6,13 @@ plugins appear in them.
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
+from functools import wraps
 from importlib import import_module
+from inspect import Parameter, signature
 from logging import ERROR, getLogger
 from pathlib import Path
 from time import monotonic
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 LOG_INTERVAL = 10.0  # seconds between progress lines when stderr is not a terminal
 ALL = "all"
+SCORES, OUTPUT = "Scores", "Output"  # panels of the help
 
 
 class Scaling(StrEnum):
@@ -59,54 +63,165 @@ class Truncation(StrEnum):
     CUT = "cut"
 
 
-MethodOption = Annotated[str, typer.Option("--method", metavar="NAME", help="The method.")]
-EdgesOption = Annotated[str, typer.Option("--edges", metavar="NAME", help="The edge weights.")]
-LayerOption = Annotated[
-    str, typer.Option(help="The number of a layer, from 1; -1 is the last; or 'all'.")
-]
-HeadsOption = Annotated[
-    str, typer.Option(help="How to merge heads: mean, max, min, or the index of a head, from 0.")
-]
-ResidualOption = Annotated[
-    float, typer.Option(help="The weight of the residual connection, from 0 to 1.")
-]
-NormalizeOption = Annotated[
-    Scaling,
-    typer.Option(
-        help="rows: scale the scores of a position to sum to 1. receptive_field: divide them by "
-        "the scores under uniform attention first; meant for decoders.",
-    ),
-]
-SpecialOption = Annotated[
-    SpecialTokens, typer.Option(help="Show or hide special tokens such as [CLS].")
-]
-TargetOption = Annotated[
-    str | None,
-    typer.Option(help="The class or token to explain, by index or name. Default: the prediction."),
-]
+# Options that commands of several kinds have.
+WordsOption = Annotated[bool, typer.Option("--words", help="Merge the tokens of each word.")]
 TopOption = Annotated[
-    int | None, typer.Option(min=1, help="List the K tokens with the highest scores.")
+    int | None,
+    typer.Option(min=1, help="List the K tokens with the highest scores.", rich_help_panel=OUTPUT),
 ]
 FormatOption = Annotated[
-    Format, typer.Option("--format", help="A table to read, or json or csv for programs.")
-]
-SaveOption = Annotated[
-    Path | None,
+    Format,
     typer.Option(
-        help="Write the scores to a .safetensors file. With --method all, one file per method: its "
-        "name is added before the suffix."
+        "--format", help="A table to read, or json or csv for programs.", rich_help_panel=OUTPUT
     ),
 ]
-HtmlOption = Annotated[
-    Path | None,
-    typer.Option(help="Write an interactive page to this file. It works offline in any browser."),
-]
 ThreadsOption = Annotated[
-    int | None, typer.Option(min=1, help="Threads for flow. Default: all cores.")
+    int | None,
+    typer.Option(min=1, help="Threads for flow. Default: all cores."),
 ]
-DeviceOption = Annotated[
-    str | None, typer.Option(help="The device to run the model on, such as cpu or cuda.")
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Options of `explain` and `explain-image`, which run a model."""
+
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="The class or token to explain, by index or name. Default: the prediction."
+        ),
+    ] = None
+    edges: Annotated[
+        str, typer.Option(metavar="NAME", help="The edge weights.", rich_help_panel=SCORES)
+    ] = "attention"
+    device: Annotated[
+        str | None, typer.Option(help="The device to run the model on, such as cpu or cuda.")
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `explain` and `explain_image`."""
+        return {
+            "target": None if self.target is None else number_or_text(self.target),
+            "edges": self.edges,
+            "device": self.device,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions:
+    """Options of `explain`, `explain-image` and `trace`: the graph, the methods, the output."""
+
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="The method.", rich_help_panel=SCORES)
+    ] = "rollout"
+    layer: Annotated[
+        str,
+        typer.Option(
+            help="The number of a layer, from 1; -1 is the last; or 'all'.", rich_help_panel=SCORES
+        ),
+    ] = ALL
+    heads: Annotated[
+        str,
+        typer.Option(
+            help="How to merge heads: mean, max, min, or the index of a head, from 0.",
+            rich_help_panel=SCORES,
+        ),
+    ] = "mean"
+    residual_weight: Annotated[
+        float,
+        typer.Option(
+            help="The weight of the residual connection, from 0 to 1.", rich_help_panel=SCORES
+        ),
+    ] = 0.5
+    normalize: Annotated[
+        Scaling,
+        typer.Option(
+            help="rows: scale the scores of a position to sum to 1. receptive_field: divide them "
+            "by the scores under uniform attention first; meant for decoders.",
+            rich_help_panel=SCORES,
+        ),
+    ] = Scaling.NONE
+    special: Annotated[
+        SpecialTokens,
+        typer.Option(help="Show or hide special tokens such as [CLS].", rich_help_panel=SCORES),
+    ] = SpecialTokens.SHOW
+    top: TopOption = None
+    output: FormatOption = Format.TABLE
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the scores to a .safetensors file. With --method all, one file per "
+            "method: its name is added before the suffix.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write an interactive page to this file. It works offline in any browser.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None
+    threads: ThreadsOption = None
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods to compute. Raises SelectionError for an unknown one."""
+        return list(METHODS.names) if self.method == ALL else [METHODS[self.method].name]
+
+    def check(self) -> None:
+        """Raise InputError, before anything is computed, for values that would fail later."""
+        _ = self.methods, _parse_layer(self.layer)
+        if self.html is not None:
+            from attnflow.viewer.page import check_target
+
+            check_target(self.html)
+
+    def graph_arguments(self) -> dict[str, Any]:
+        """Arguments of `explain`, `explain_image` and `Explanation.from_attentions`."""
+        return {"heads": number_or_text(self.heads), "residual_weight": self.residual_weight}
+
+    def method_arguments(self) -> dict[str, Any]:
+        """Arguments of `Explanation.attribute`."""
+        return {
+            "layers": _parse_layer(self.layer),
+            "normalize": self.normalize.value,
+            "special": self.special.value,
+            "threads": self.threads,
+        }
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter of a command that is a dataclass of options by its fields.
+
+    Typer derives the options of a command from its signature. The command itself is called with
+    instances of the dataclasses.
+    """
+    own = signature(command)
+    groups: dict[str, Any] = {
+        name: parameter.annotation
+        for name, parameter in own.parameters.items()
+        if is_dataclass(parameter.annotation)
+    }
+
+    @wraps(command)
+    def call(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    parameters: list[Parameter] = []
+    for name, parameter in own.parameters.items():
+        parameters += _field_parameters(groups[name]) if name in groups else [parameter]
+    call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return call
+
+
+def _field_parameters(group: Any) -> list[Parameter]:
+    return [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(group)
+    ]
 
 
 class RegistryCommand(TyperCommand):
@@ -122,17 +237,10 @@ class RegistryCommand(TyperCommand):
                 param.help = f"What to weight the edges by. {EDGES.help()}"
             elif param.name == "method":
                 param.help = f"How to attribute the prediction. {METHODS.help()} all: all of them."
-            elif param.name == "methods":
-                param.help = f"Methods, separated by commas. {METHODS.help()}"
         return params
 
 
-def parse_methods(name: str) -> list[str]:
-    """The methods of --method: one, or all. Raises SelectionError for an unknown one."""
-    return list(METHODS.names) if name == ALL else [METHODS[name].name]
-
-
-def parse_layer(text: str) -> int | None:
+def _parse_layer(text: str) -> int | None:
     """The number of a layer; None for all."""
     if text == ALL:
         return None

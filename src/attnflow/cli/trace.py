@@ -11,35 +11,13 @@ from zipfile import BadZipFile
 
 import typer
 
-from attnflow.cli.explain import (
-    all_positions,
-    attribute,
-    check_page,
-    print_results,
-    save_results,
-    write_page,
-)
+from attnflow.cli.explain import attribute, parse_position, report
 from attnflow.cli.options import (
-    ALL,
-    Format,
-    FormatOption,
-    HeadsOption,
-    HtmlOption,
-    LayerOption,
-    MethodOption,
-    NormalizeOption,
     RegistryCommand,
-    ResidualOption,
-    SaveOption,
-    Scaling,
-    SpecialOption,
-    SpecialTokens,
-    ThreadsOption,
-    TopOption,
+    ScoreOptions,
+    WordsOption,
     clear_errors,
-    number_or_text,
-    parse_layer,
-    parse_methods,
+    with_options,
 )
 from attnflow.errors import FileError, InputError
 
@@ -50,10 +28,10 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command(cls=RegistryCommand)(trace)
+    app.command(cls=RegistryCommand)(with_options(trace))
 
 
-def trace(  # noqa: PLR0913 - one argument for each option
+def trace(
     file: Annotated[
         Path,
         typer.Argument(
@@ -71,8 +49,6 @@ def trace(  # noqa: PLR0913 - one argument for each option
         Path | None,
         typer.Option(help="A text file with one token per line.", exists=True, dir_okay=False),
     ] = None,
-    method: MethodOption = "rollout",
-    layer: LayerOption = ALL,
     position: Annotated[
         str | None,
         typer.Option(
@@ -80,44 +56,23 @@ def trace(  # noqa: PLR0913 - one argument for each option
             "Default: the last token of a causal model, the first one otherwise."
         ),
     ] = None,
-    words: Annotated[bool, typer.Option("--words", help="Merge the tokens of each word.")] = False,
-    special: SpecialOption = SpecialTokens.SHOW,
-    heads: HeadsOption = "mean",
-    residual_weight: ResidualOption = 0.5,
-    normalize: NormalizeOption = Scaling.NONE,
-    top: TopOption = None,
-    output: FormatOption = Format.TABLE,
-    save: SaveOption = None,
-    html: HtmlOption = None,
-    threads: ThreadsOption = None,
+    words: WordsOption = False,
+    scores: ScoreOptions,
 ) -> None:
     """Show how much each token reaches a position, from stored attention weights.
 
     Example: attnflow trace attention.safetensors --method flow --position key --layer 3
     """
     with clear_errors():
-        names = parse_methods(method)
-        check_page(html)
+        scores.check()
         from attnflow.explanation import Explanation
 
         attentions = read_attentions(file, _read_tokens(tokens, tokens_file))
         explanation = Explanation.from_attentions(
-            attentions,
-            position=None if position in (None, ALL) else number_or_text(str(position)),
-            heads=number_or_text(heads),
-            residual_weight=residual_weight,
+            attentions, position=parse_position(position), **scores.graph_arguments()
         )
-        options = {
-            "layers": parse_layer(layer),
-            "positions": all_positions(explanation, words) if position == ALL else None,
-            "normalize": normalize.value,
-            "words": words,
-            "special": special.value,
-        }
-        results = attribute(explanation, names, options, threads)
-        save_results(results, save)
-        write_page(explanation, html)
-        print_results(explanation, results, output, top)
+        results = attribute(explanation, scores, position, words)
+        report(explanation, results, scores)
 
 
 def _read_tokens(tokens: str | None, tokens_file: Path | None) -> list[str] | None:

@@ -13,7 +13,6 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from attnflow import storage
 from attnflow.arrays import Array, as_array, compute_dtype, dtype_name, shape_text, to_numpy
 from attnflow.errors import AttentionError, FileError, InputError, ShapeError
 
@@ -93,6 +92,8 @@ class Attentions:
         Raises FileError if the file has another format, and the errors of the constructor if its
         weights are invalid.
         """
+        from attnflow import storage
+
         arrays, header = storage.read(path, kind=KIND)
         names = [f"layer.{i}" for i in range(len(arrays))]
         if set(names) != set(arrays):
@@ -112,6 +113,8 @@ class Attentions:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the weights and tokens to a safetensors file, one array per layer."""
+        from attnflow import storage
+
         arrays = {f"layer.{i}": layer for i, layer in enumerate(self.layers)}
         storage.write(path, kind=KIND, arrays=arrays, header={"tokens": list(self.tokens)})
 

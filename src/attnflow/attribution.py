@@ -15,7 +15,6 @@ from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
-from attnflow import storage
 from attnflow.arrays import Array, as_array, shape_text, to_numpy
 from attnflow.attentions import label_tokens, rescale_rows
 from attnflow.errors import FileError, InputError, SelectionError, ShapeError, check_choice
@@ -169,6 +168,8 @@ class Attribution:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write scores, labels and settings to a safetensors file."""
+        from attnflow import storage
+
         header = {
             "tokens": list(self.tokens),
             "method": self.method,
@@ -186,6 +187,8 @@ class Attribution:
 
         Raises FileError if the file has another format.
         """
+        from attnflow import storage
+
         arrays, header = storage.read(path, kind=KIND)
         try:
             tokens = header["tokens"]

@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
-from attnflow import storage
 from attnflow.arrays import to_numpy
 from attnflow.attentions import Attentions
 from attnflow.attribution import (
@@ -314,6 +313,8 @@ class Explanation:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the explanation to a safetensors file. Cached attributions are not saved."""
+        from attnflow import storage
+
         arrays, header = _pack(self.on_host())
         storage.write(path, kind=KIND, arrays=arrays, header=header)
 
@@ -323,6 +324,8 @@ class Explanation:
 
         Raises FileError if the file has another format.
         """
+        from attnflow import storage
+
         arrays, header = storage.read(path, kind=KIND)
         try:
             return _unpack(arrays, header)

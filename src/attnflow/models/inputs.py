@@ -12,7 +12,6 @@ from warnings import warn
 
 from attnflow.errors import InputError, check_choice
 from attnflow.models.loading import LoadedModel
-from attnflow.models.token_ids import invalid_type, read_rows, to_list
 from attnflow.optional import import_optional
 from attnflow.words import Words, find_words
 
@@ -107,6 +106,8 @@ def encode_text(loaded: LoadedModel, text: str, *, truncate: Truncate = "error")
     """
     check_choice("truncate", truncate, get_args(Truncate))
     if not isinstance(text, str):
+        from attnflow.models.token_ids import invalid_type
+
         raise invalid_type(text)
     encoding = _tokenize(loaded.tokenizer, text)
     ids = encoding["input_ids"]
@@ -311,6 +312,8 @@ def _read_inputs(inputs: Any) -> tuple[list[Any], bool, Callable[..., EncodedTex
         return [inputs], True, lambda _loaded, encoded, **_options: encoded
     if isinstance(inputs, str):
         return [inputs], True, encode_text
+    from attnflow.models.token_ids import read_rows, to_list
+
     if isinstance(inputs, Mapping):
         return *read_rows(inputs), _encode_ids
     values = to_list(inputs)

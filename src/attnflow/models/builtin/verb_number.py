@@ -31,7 +31,6 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from attnflow.errors import FileError
 from attnflow.models.builtin.folders import NUMBERS, VERB_NUMBER_TYPE
 from attnflow.models.loading import first_line
-from attnflow.storage import write_atomic
 
 MAX_TOKENS = 64  # with [CLS]; sentences of the data have at most 50
 
@@ -210,6 +209,8 @@ def save_verb_number(
     model: VerbNumberModel, vocabulary: Mapping[str, int], folder: str | Path
 ) -> None:
     """Save a model and its tokenizer to a folder, for `attnflow.load_model`."""
+    from attnflow.storage import write_atomic
+
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
     config = model.config

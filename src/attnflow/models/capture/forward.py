@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from attnflow.errors import AttentionError, InputError
-from attnflow.models.capture import torch_hooks
 from attnflow.models.capture.call import (
     AttentionCall,
     Observer,
@@ -37,10 +36,12 @@ def run_model(
     model = getattr(model, "_orig_mod", model)  # torch.compile fuses attention into its kernels
     observer = name_layers(model, observer)
     with evaluation_mode(model), torch.enable_grad() if differentiable else torch.no_grad():
+        # Hooks are imported where they are used: plain torch models do not need transformers.
         if not _has_transformers_model(model):
+            from attnflow.models.capture import torch_hooks
+
             with torch_hooks.observe_model(model, observer):
                 return model(**inputs)
-        # Imported here, because plain torch models do not need transformers.
         from attnflow.models.capture import transformers_hooks
 
         if transformers_hooks.uses_registry(model):

@@ -8,7 +8,7 @@ import torch
 
 from attnflow.errors import FileError
 from attnflow.explainer import explain
-from attnflow.models.builtin.folders import VERB_NUMBER_MODELS, find_verb_number
+from attnflow.models.builtin import VERB_NUMBER_MODELS, find_verb_number
 from attnflow.models.builtin.verb_number import (
     VerbNumberConfig,
     VerbNumberModel,

@@ -23,7 +23,7 @@ from attnflow.cli.options import (
     spinner,
     with_options,
 )
-from attnflow.models.builtin.folders import ADAPTERS, VERB_NUMBER_MODELS
+from attnflow.models.builtin import ADAPTERS, VERB_NUMBER_MODELS
 
 if TYPE_CHECKING:
     from attnflow.attribution import Attribution

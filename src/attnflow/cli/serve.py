@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from attnflow.cli.options import clear_errors
-from attnflow.models.builtin.folders import ADAPTERS, VERB_NUMBER_MODELS
+from attnflow.models.builtin import ADAPTERS, VERB_NUMBER_MODELS
 
 
 def register(app: typer.Typer) -> None:

@@ -157,7 +157,7 @@ def _train_adapter(train: "Callable[[Progress], Mapping[str, float]]", out: Path
     """Train an adapter and report its accuracy. train: imports torch itself."""
     with clear_errors():
         _import_torch()
-        from attnflow.models.builtin.folders import find_encoder
+        from attnflow.models.builtin import find_encoder
 
         find_encoder()  # before the data is read, which takes a while
         with _shown_progress() as progress:

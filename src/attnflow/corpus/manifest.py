@@ -16,7 +16,7 @@ from typing import Any
 
 from attnflow.corpus.settings import Settings
 from attnflow.errors import AttnflowError, FileError, InputError
-from attnflow.models.builtin.folders import find_adapter, find_encoder, find_verb_number
+from attnflow.models.builtin import find_adapter, find_encoder, find_verb_number
 from attnflow.storage import write_json
 
 SCHEMA = 1  # of the manifest, the shards and the journal; see docs/corpus.md

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 from warnings import warn
 
 from attnflow.errors import FileError, InputError
-from attnflow.models.builtin.folders import (
+from attnflow.models.builtin import (
     VERB_NUMBER_MODELS,
     find_adapter,
     find_encoder,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from attnflow.arrays import shape_text, to_numpy
 from attnflow.errors import FileError, InputError
 from attnflow.explanation import ImageGrid
-from attnflow.models.builtin.folders import find_adapter, find_verb_number
+from attnflow.models.builtin import find_adapter, find_verb_number
 from attnflow.models.loading import (
     LoadedModel,
     Task,

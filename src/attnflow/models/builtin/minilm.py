@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from attnflow.errors import FileError
-from attnflow.models.builtin.folders import ADAPTER_FILE, find_encoder
+from attnflow.models.builtin import ADAPTER_FILE, find_encoder
 from attnflow.models.loading import Task
 from attnflow.optional import import_optional
 from attnflow.storage import write_atomic

@@ -29,7 +29,7 @@ from transformers import GPT2Config, GPT2ForSequenceClassification, PreTrainedTo
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from attnflow.errors import FileError
-from attnflow.models.builtin.folders import NUMBERS, VERB_NUMBER_TYPE
+from attnflow.models.builtin import NUMBERS, VERB_NUMBER_TYPE
 from attnflow.models.loading import first_line
 
 MAX_TOKENS = 64  # with [CLS]; sentences of the data have at most 50

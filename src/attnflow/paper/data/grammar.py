@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from attnflow.errors import InputError
-from attnflow.models.builtin.folders import NUMBERS
+from attnflow.models.builtin import NUMBERS
 from attnflow.paper.data.data_sets import AgreementExample, Number
 
 MOST_ATTRACTORS = 4

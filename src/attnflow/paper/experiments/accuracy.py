@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.evaluation import bootstrap_intervals
-from attnflow.models.builtin.folders import NUMBERS, VERB_NUMBER_MODELS
+from attnflow.models.builtin import NUMBERS, VERB_NUMBER_MODELS
 from attnflow.models.inputs import EncodedText
 from attnflow.paper.data.data_sets import AgreementExample
 from attnflow.paper.experiments.agreement import describe_settings, encode_examples

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from attnflow.models.builtin.folders import NUMBERS
+from attnflow.models.builtin import NUMBERS
 from attnflow.models.loading import LoadedModel
 from attnflow.paper.data.data_sets import AgreementExample
 from attnflow.paper.experiments.correlations import (

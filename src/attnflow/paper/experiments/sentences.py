@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from attnflow.errors import FileError
-from attnflow.models.builtin.folders import VERB_NUMBER_MODELS, find_verb_number
+from attnflow.models.builtin import VERB_NUMBER_MODELS, find_verb_number
 from attnflow.paper.data.data_sets import (
     AgreementExample,
     SentimentExample,

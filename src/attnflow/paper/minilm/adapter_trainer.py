@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer
 
-from attnflow.models.builtin.folders import find_encoder
+from attnflow.models.builtin import find_encoder
 from attnflow.models.builtin.minilm import (
     CLASSIFIER,
     MASKED_LM,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from attnflow.models.builtin.folders import NUMBERS
+from attnflow.models.builtin import NUMBERS
 from attnflow.models.builtin.verb_number import (
     MAX_TOKENS,
     SPECIAL,

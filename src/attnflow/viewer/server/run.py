@@ -4,7 +4,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from attnflow.errors import InputError
-from attnflow.models.builtin.folders import VERB_NUMBER_MODELS
+from attnflow.models.builtin import VERB_NUMBER_MODELS
 from attnflow.optional import import_optional
 from attnflow.viewer.server.jobs import Jobs
 from attnflow.viewer.server.security import ALL_INTERFACES, LOOPBACK, Limits, allowed_hosts

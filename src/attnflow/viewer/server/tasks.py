@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from attnflow.errors import InputError, MissingDependencyError
 from attnflow.explanation import Explanation
 from attnflow.graph import AttentionGraph
-from attnflow.models.builtin.folders import find_verb_number
+from attnflow.models.builtin import find_verb_number
 from attnflow.optional import import_optional
 from attnflow.viewer.payload import Payload, make_payload
 from attnflow.viewer.server.security import Limits

@@ -101,8 +101,15 @@ def test_half_a_word_cannot_attend():
         merge_words(attribution([[[0.25] * 4]], positions=(2,)), WORDS)
 
 
+@pytest.mark.parametrize("method", ["flow", "head_flow", "flow_upper_bound"])
+def test_maximum_flows_are_not_summed(method):
+    flows = Attribution(np.ones((1, 4, 4)), TOKENS, method, (1,), (0, 1, 2, 3))
+    with refusal(InputError, method, "flow(graph, words=words)"):
+        merge_words(flows, WORDS)
+
+
 def test_all_tokens_are_needed():
-    part = Attribution(np.ones((1, 1, 2)), TOKENS, "flow", (1,), (0,), columns=(0, 1))
+    part = Attribution(np.ones((1, 1, 2)), TOKENS, "rollout", (1,), (0,), columns=(0, 1))
     with refusal(InputError, "2", "4"):
         merge_words(part, WORDS)
 

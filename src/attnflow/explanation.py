@@ -31,7 +31,7 @@ from attnflow.layers import Heads, ResidualWeight
 from attnflow.methods.registry import METHODS
 from attnflow.progress import Progress
 from attnflow.selection import Layers, Position, Positions, resolve_position, resolve_positions
-from attnflow.words import Words, find_words, merge_words
+from attnflow.words import Words, find_words
 
 KIND = "explanation"
 
@@ -232,7 +232,8 @@ class Explanation:
         range(len(explanation.tokens)) for all.
         normalize: "none", "rows", or "receptive_field", which is meant for decoders.
         words: merge the tokens of each word. Scores are summed over the tokens attended to, and
-        averaged over the attending tokens. Positions are then indices or texts of words.
+        averaged over the attending tokens; the flow of a word is one maximum flow, see `flow`.
+        Positions are then indices or texts of words.
         special: "show" special tokens such as [CLS], "hide" them (without rescaling the others),
         or "rank_out" (keep them, but exclude them from `top`).
         threads, progress: for methods that take them, such as flow.
@@ -249,12 +250,13 @@ class Explanation:
                 self.graph,
                 layers=numbers,
                 positions=selected,
+                words=self.words if words else None,
                 normalize=normalize,
                 threads=threads,
                 progress=progress,
             )
-            result = replace(result, offsets=self.offsets)
-            self._cache[key] = merge_words(result, self.words) if words else result
+            offsets = self.words.merge_offsets(self.offsets) if words else self.offsets
+            self._cache[key] = replace(result, offsets=offsets)
         return apply_special(
             self._cache[key], special, self.words.special if words else self.special
         )
@@ -270,7 +272,8 @@ class Explanation:
     def flow(self, **options: Unpack[AttributeOptions]) -> Attribution:
         """Maximum flow from the position to each input token. Options: see `attribute`.
 
-        The flow of a word is the sum of the flows of its tokens, so it can exceed 1.
+        The flow to a word is one maximum flow into all of its tokens, not the sum of their flows.
+        The flow from a word is one maximum flow out of its positions, divided by their number.
         """
         return self.attribute("flow", **options)
 
@@ -337,15 +340,11 @@ class Explanation:
             ) from error
 
     def _selected_positions(self, positions: Positions, words: bool) -> tuple[int, ...]:
-        """Token indices of the selected positions; of whole words if `words` is set."""
-        if not words:
-            default = self.position if positions is None else positions
-            return resolve_positions(self.tokens, len(self.tokens), default)
-        texts = self.words.texts
+        """Indices of the selected positions, or of the selected words if `words` is set."""
+        labels = self.words.texts if words else self.tokens
         if positions is None:
-            positions = self.words.word_of(self.position)
-        selected = resolve_positions(texts, len(texts), positions)
-        return tuple(token for word in selected for token in self.words.groups[word])
+            positions = self.words.word_of(self.position) if words else self.position
+        return resolve_positions(labels, len(labels), positions)
 
     def __repr__(self) -> str:
         prediction = ""

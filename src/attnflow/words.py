@@ -1,4 +1,9 @@
-"""Words: group subword tokens into words, and merge their scores."""
+"""Words: group subword tokens into words, and merge scores that can be added.
+
+Scores of raw attention, rollout and joint flow are shares of a whole, so those of a word's tokens
+are added. Maximum flows to single tokens use the same capacity and cannot be added: `flow` takes
+words as an option, and computes one maximum flow to each.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +14,11 @@ from array_api_compat import device as device_of
 from attnflow.arrays import Array
 from attnflow.attribution import Attribution, Offsets
 from attnflow.errors import InputError, SelectionError
+from attnflow.selection import Positions, resolve_positions
 
 STARTS = ("\u0120", "\u2581")  # byte-level BPE and SentencePiece: start of a word
 CONTINUES = "##"  # WordPiece: continuation of a word
+NOT_ADDITIVE = ("flow", "flow_lower_bound", "flow_upper_bound", "head_flow")  # by method
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,28 @@ class Words:
     def word_of(self, token: int) -> int:
         """The index of the word that contains a token."""
         return next(i for i, group in enumerate(self.groups) if token in group)
+
+    def positions(self, words: Positions = None) -> tuple[int, ...]:
+        """The indices of all tokens of the selected words, given by index or text; all by default.
+
+        >>> Words(("the", "cabinets"), ((0,), (1, 2)), (False, False)).positions("cabinets")
+        (1, 2)
+        """
+        selected = resolve_positions(self.texts, len(self.texts), words)
+        return tuple(token for word in selected for token in self.groups[word])
+
+    def merge_offsets(self, offsets: Offsets | None) -> Offsets | None:
+        """From the start of each word's first token to the end of its last.
+
+        offsets: of the tokens, if known; None for special tokens, and then for their words.
+        """
+        if offsets is None:
+            return None
+        spans = []
+        for group in self.groups:
+            first, last = offsets[group[0]], offsets[group[-1]]
+            spans.append(None if first is None or last is None else (first[0], last[1]))
+        return tuple(spans)
 
 
 def find_words(
@@ -102,7 +131,8 @@ def merge_words(attribution: Attribution, words: Words) -> Attribution:
     attribution: scores [..., layers, positions, tokens] of all tokens; of each word, all positions
     or none.
     Returns scores [..., layers, selected words, words]; row sums do not change.
-    Raises InputError if tokens are missing, SelectionError if a word is selected only in part.
+    Raises InputError for maximum flows, which cannot be summed, or if tokens are missing;
+    SelectionError if a word is selected only in part.
 
     >>> import numpy as np
     >>> scores = np.asarray([[[0.5, 0.3, 0.2]]])
@@ -111,6 +141,12 @@ def merge_words(attribution: Attribution, words: Words) -> Attribution:
     >>> merge_words(Attribution(scores, tokens, "rollout", (1,), (0,)), words).scores
     array([[[0.5, 0.5]]])
     """
+    if attribution.method in NOT_ADDITIVE:
+        raise InputError(
+            f"the attribution is {attribution.method}, and maximum flows cannot be summed",
+            expected="scores that can be summed, such as rollout",
+            fix="Compute the flow of words: flow(graph, words=words).",
+        )
     n = sum(len(group) for group in words.groups)
     if attribution.columns != tuple(range(n)) or len(attribution.tokens) != n:
         raise InputError(
@@ -142,19 +178,8 @@ def merge_words(attribution: Attribution, words: Words) -> Attribution:
         positions=tuple(chosen),
         columns=(),
         settings={**attribution.settings, "words": True},
-        offsets=_word_offsets(attribution, words),
+        offsets=words.merge_offsets(attribution.offsets),
     )
-
-
-def _word_offsets(attribution: Attribution, words: Words) -> Offsets | None:
-    """From the start of the first token to the end of the last; None for special tokens."""
-    if attribution.offsets is None:
-        return None
-    spans = []
-    for group in words.groups:
-        first, last = attribution.offsets[group[0]], attribution.offsets[group[-1]]
-        spans.append(None if first is None or last is None else (first[0], last[1]))
-    return tuple(spans)
 
 
 def _take(array: Array, indices: Sequence[int], axis: int) -> Array:

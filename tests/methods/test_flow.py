@@ -1,5 +1,7 @@
 """Attention flow: by hand, by properties, its paths, cuts, bounds and saturation."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,11 +10,16 @@ from hypothesis import strategies as st
 from attnflow.attribution import Attribution
 from attnflow.errors import InputError, SelectionError, ShapeError
 from attnflow.graph import AttentionGraph
-from attnflow.methods.flow import flow, flow_bounds, flow_path, saturation
+from attnflow.methods.flow import flow, flow_bounds, flow_path, group_flow, saturation
+from attnflow.methods.registry import METHODS
 from attnflow.methods.rollout import rollout
+from attnflow.words import Words
 from tests.maxflow.networks import flow_by_networkx
+from tests.maxflow.test_groups import flow_between_sets
 from tests.refusal import refusal
 from tests.weights import TWO_LAYERS, random_attention, stochastic
+
+WORDS = Words(("the", "cabinets", "is"), ((0,), (1, 2, 3), (4, 5)), (False,) * 3)
 
 
 def test_two_tokens_two_layers_by_hand():
@@ -183,6 +190,121 @@ def test_settings_tell_how_values_were_proved_and_can_be_saved(tmp_path):
     again = Attribution.load(tmp_path / "flow.safetensors")
     assert np.array_equal(again.scores, result.scores)
     assert again.settings == result.settings
+
+
+def test_flow_to_and_from_sets_by_hand():
+    # A1 = [[0.75, 0.25], [0, 1]], A2 = [[0.5, 0.5], [0.5, 0.5]]. Position 0 sends 1 in all, and
+    # both positions 2, of which position 0 of layer 1 passes 1 on, and position 1 also.
+    graph = AttentionGraph.from_weights(TWO_LAYERS)
+    sets: list[int | list[int]] = [0, 1, [0, 1]]
+    result = group_flow(graph, layers=2, positions=sets, tokens=sets)
+    assert result.values.tolist() == [[[0.5, 0.75, 1.0], [0.5, 0.75, 1.0], [0.75, 1.25, 2.0]]]
+    assert result.positions == result.tokens == ((0,), (1,), (0, 1))
+    assert sum(result.proofs.values()) == 9
+
+
+def test_sets_of_one_by_default():
+    graph = AttentionGraph.from_weights(random_attention(3, 5, 5))
+    result = group_flow(graph)
+    assert result.layers == (1, 2, 3)
+    assert result.values == pytest.approx(flow(graph).scores, abs=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_words_are_sets_and_attending_ones_are_averaged(causal):
+    weights = random_attention(3, 6, 6, seed=5)
+    if causal:
+        weights = np.tril(weights) / np.tril(weights).sum(-1, keepdims=True)
+    graph = AttentionGraph.from_weights(weights)
+    result = flow(graph, words=WORDS)
+    assert result.tokens == WORDS.texts
+    assert result.settings["words"] is True
+    for layer, i, j in np.ndindex(3, 3, 3):
+        positions, tokens = WORDS.groups[i], WORDS.groups[j]
+        raw = flow_between_sets(graph.capacities(), layer + 1, positions, tokens)
+        expected = raw / len(positions)
+        assert result.scores[layer, i, j] == pytest.approx(expected, abs=1e-9)
+    assert (result.scores <= 1 + 1e-12).all()
+    merged = METHODS["rollout"].attribute(graph, words=WORDS)
+    assert (result.scores[:, 0] >= merged.scores[:, 0] - 1e-12).all()  # from one position
+    assert METHODS["flow"].attribute(graph, words=WORDS).scores.tolist() == result.scores.tolist()
+
+
+def test_chosen_words():
+    graph = AttentionGraph.from_weights(random_attention(3, 6, 6, seed=5))
+    everything = flow(graph, words=WORDS).scores
+    result = flow(graph, words=WORDS, layers=[3], positions="is", tokens=["cabinets", 0])
+    assert (result.positions, result.columns) == ((2,), (1, 0))
+    assert result.scores == pytest.approx(everything[[2]][:, [2]][:, :, [1, 0]], abs=1e-12)
+    assert result.top(1, position="is")[0][0] in WORDS.texts
+
+
+def test_normalization_of_words():
+    graph = AttentionGraph.from_weights(random_attention(3, 6, 6, seed=5))
+    plain, uniform = flow(graph, words=WORDS).scores, flow(graph.uniform(), words=WORDS).scores
+    rows = flow(graph, words=WORDS, normalize="rows").scores
+    assert rows == pytest.approx(plain / plain.sum(-1, keepdims=True), abs=1e-12)
+    ratio = plain / uniform
+    by_field = METHODS["flow"].attribute(graph, words=WORDS, normalize="receptive_field").scores
+    assert by_field == pytest.approx(ratio / ratio.sum(-1, keepdims=True), abs=1e-12)
+
+
+def test_words_of_an_encoder_decoder():
+    # Two encoder tokens; the three decoder tokens are one word of two, and a single one.
+    encoder, decoder = random_attention(2, 1, 2, 2), random_attention(2, 1, 3, 3, seed=1)
+    graph = AttentionGraph.encoder_decoder(
+        encoder=encoder, decoder=decoder, cross=random_attention(2, 1, 3, 2, seed=2)
+    )
+    words = Words(("source", "target", "end"), ((0, 1), (2, 3), (4,)), (False,) * 3)
+    result = flow(graph, words=words)
+    assert result.scores[:2, 1].tolist() == [[0.0, 1.0, 0.0]] * 2  # only carried so far
+    for layer in range(2, 6):
+        raw = flow_between_sets(graph.capacities(), layer + 1, (2, 3), (0, 1))
+        assert result.scores[layer, 1, 0] == pytest.approx(raw / 2, abs=1e-9)
+    half = group_flow(graph, layers=1, positions=[[0, 2, 3]], tokens=[[0, 2]]).values.item()
+    assert half == pytest.approx(1 + graph.capacities()[0, 0, 0], abs=1e-12)
+
+
+def test_layers_of_unequal_width():
+    layers = [random_attention(4, 6), random_attention(2, 4, seed=1)]
+    graph = AttentionGraph.from_layers(layers)
+    values = group_flow(graph, layers=2, positions=[[0, 1]], tokens=[[0, 5], [1, 2, 3]]).values
+    for k, tokens in enumerate(([0, 5], [1, 2, 3])):
+        expected = flow_between_sets(graph.capacities(), 2, [0, 1], tokens)
+        assert values[0, 0, k] == pytest.approx(expected, abs=1e-9)
+
+
+def test_saturation_of_words():
+    graph = AttentionGraph.from_weights(np.full((8, 6, 6), 1 / 6))
+    result = flow(graph, words=WORDS)
+    # "the" sends 1 to each word; "cabinets" sends 3, which only a word of three tokens receives;
+    # "is" sends 2.
+    shares = saturation(graph, result, words=WORDS)
+    assert shares[-1] == pytest.approx([1, 1 / 3, 2 / 3])
+    assert result.settings["saturated"]["8"] == pytest.approx(2 / 3, abs=1e-4)
+    with refusal(InputError, "3", "6"):
+        saturation(graph, result)
+
+
+def test_capacities_above_one():
+    graph = AttentionGraph.from_weights(random_attention(3, 5, 5))
+    triple = replace(graph, weights=3 * graph.weights)
+    assert flow(triple).scores == pytest.approx(3 * flow(graph).scores, abs=1e-11)
+    assert flow(triple).settings["saturated"] == flow(graph).settings["saturated"]
+
+
+def test_path_between_sets():
+    tokens = ["the", "key", "s", "is", "here"]
+    graph = AttentionGraph.from_weights(random_attention(4, 5, 5, seed=2), tokens=tokens)
+    path = flow_path(graph, layer=3, position=["is", 4], token=["key", "s"])
+    expected = group_flow(graph, layers=3, positions=[[3, 4]], tokens=[[1, 2]]).values.item()
+    assert path.value == pytest.approx(expected, abs=1e-12)
+    assert sum(edge.capacity for edge in path.cut) == pytest.approx(path.value, abs=1e-12)
+    for edge in path.cut:
+        full = path.edges[edge.layer - 1, edge.position, edge.below]
+        assert full == pytest.approx(edge.capacity, abs=1e-12)
+    assert (path.position, path.token) == ((3, 4), (1, 2))
+    assert "'is' + 'here' at layer 3 to 'key' + 's'" in repr(path)
 
 
 def test_refusals():

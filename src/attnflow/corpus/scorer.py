@@ -31,7 +31,7 @@ from attnflow.models.inputs import collate
 from attnflow.models.loading import load_model, move_model
 from attnflow.optional import import_optional
 from attnflow.selection import resolve_layers
-from attnflow.words import Words, merge_words
+from attnflow.words import Words
 
 # The methods that `PaddedBatch` can serve: it holds rows of raw attention and rollout, and the
 # weights that flow is computed from. All other methods get an AttentionGraph per example.
@@ -247,20 +247,16 @@ class GraphBatch:
     def scores(self, settings: Settings, i: int) -> dict[str, Any]:
         """Return the scores [layers, positions, tokens or words] of example i, by method."""
         example = self.examples[i]
-        positions = example.positions
-        if settings.words:
-            positions = tuple(token for p in positions for token in example.words.groups[p])
         scores: dict[str, Any] = {}
         for method in settings.methods:
             attribution = METHODS[method].attribute(
                 self.graphs[i],
                 layers=self.layers,
-                positions=positions,
+                positions=example.positions,
+                words=example.words if settings.words else None,
                 normalize=settings.normalize,  # type: ignore[arg-type]
                 threads=1,
             )
-            if settings.words:
-                attribution = merge_words(attribution, example.words)
             scores[method] = attribution.to_numpy()
         return scores
 

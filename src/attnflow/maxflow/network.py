@@ -65,13 +65,7 @@ def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, floa
     unlimited (infinity if no capacity is infinite).
     Raises ShapeError for other shapes, and InputError for negative capacities or NaN.
     """
-    if capacities.ndim != 3 or capacities.shape[1] != capacities.shape[2] or 0 in capacities.shape:
-        raise ShapeError(
-            f"capacities have shape {capacities.shape}",
-            expected="[layers, positions, positions] with at least one of each",
-            fix="Pad narrower layers with zero rows and columns.",
-        )
-    depth, n, _ = capacities.shape
+    depth, n = check_shape(capacities)
     capacity = np.ascontiguousarray(capacities)  # no copy for rows that sum to 1, as in attention
     tables = TABLES.allocate(n, depth)
     lowest, largest = fill_tables(capacity, tables)
@@ -97,6 +91,18 @@ def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, floa
         fill_tables(capacity, tables)
     causal = True if is_causal(capacity) else None
     return Network(n, depth, causal, capacity.reshape(-1), tables), factor, unlimited
+
+
+def check_shape(capacities: NDArray[np.float64]) -> tuple[int, int]:
+    """Return depth and n of capacities [depth, n, n]; raise ShapeError for other shapes."""
+    shape = capacities.shape
+    if len(shape) != 3 or shape[1] != shape[2] or 0 in shape:
+        raise ShapeError(
+            f"capacities have shape {shape}",
+            expected="[layers, positions, positions] with at least one of each",
+            fix="Pad narrower layers with zero rows and columns.",
+        )
+    return shape[0], shape[1]
 
 
 def check_indices(name: str, indices: Sequence[int], first: int, last: int) -> NDArray[np.int64]:

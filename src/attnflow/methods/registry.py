@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnflow.registry import Registry, resolve_function
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the command line lists methods without importing NumPy
     from attnflow.graph import AttentionGraph
     from attnflow.progress import Progress
     from attnflow.selection import Layers, Positions
+    from attnflow.words import Words
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Method:
 
     name: as options spell it. title: as figures and pages show it. summary: one sentence.
     function: from a graph, with the keyword arguments `layers` and `positions`, to an Attribution;
-    or "package.module:name" of such a function. It may also take `threads` and `progress`.
+    or "package.module:name" of such a function. It may also take `threads` and `progress`; and
+    `words`, if scores of words are not sums of scores of tokens: positions are then words.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Method:
         *,
         layers: Layers = None,
         positions: Positions = None,
+        words: Words | None = None,
         normalize: Normalize = "none",
         threads: int | None = None,
         progress: Progress | None = None,
@@ -48,23 +51,32 @@ class Method:
         """Compute the method, and normalize its scores.
 
         layers, positions: all if not given. normalize: "none", "rows" or "receptive_field".
+        words: merge the tokens of each word; positions are then indices or texts of words.
         threads, progress: passed on to methods that take them.
-        Returns scores [layers, positions, tokens].
+        Returns scores [layers, positions, tokens], or [layers, words, words].
         """
         from attnflow.attribution import check_normalize, normalize_scores
+        from attnflow.words import merge_words
 
         check_normalize(normalize)
         function = resolve_function(self.function)
-        selection = {"layers": layers, "positions": positions}
         running = {"threads": threads, "progress": progress}
-        options = {name: running[name] for name in self._running_options}
+        options = {name: running[name] for name in self._options if name in running}
+        selection: dict[str, Any] = {"layers": layers, "positions": positions}
+        merge = words is not None and "words" not in self._options
+        if words is not None and merge:
+            selection["positions"] = words.positions(positions)
+        elif words is not None:
+            selection["words"] = words
         result: Attribution = function(graph, **selection, **options)
-        return normalize_scores(result, normalize, lambda: function(graph.uniform(), **selection))
+        result = normalize_scores(result, normalize, lambda: function(graph.uniform(), **selection))
+        return merge_words(result, words) if words is not None and merge else result
 
     @cached_property
-    def _running_options(self) -> tuple[str, ...]:
+    def _options(self) -> tuple[str, ...]:
+        """The optional arguments that the function takes."""
         accepted = signature(resolve_function(self.function)).parameters
-        return tuple(name for name in ("threads", "progress") if name in accepted)
+        return tuple(name for name in ("threads", "progress", "words") if name in accepted)
 
 
 METHODS: Registry[Method] = Registry("method")

@@ -20,8 +20,7 @@ from attnflow.models.builtin.verb_number import (
 )
 from attnflow.models.loading import load_model
 from attnflow.paper.verb_number.objective import accuracy
-from attnflow.paper.verb_number.splits import split_folder
-from attnflow.paper.verb_number.vocabulary import make_vocabulary
+from attnflow.paper.verb_number.splits import make_vocabulary, split_folder
 from tests.models.checkpoints import eager_graph
 from tests.paper.data.published import published
 from tests.refusal import refusal

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from attnflow.errors import InputError
-from attnflow.paper.data.grammar import NOUNS, generate_agreement
+from attnflow.paper.data.data_sets import NOUNS, generate_agreement
 from tests.refusal import refusal
 
 

@@ -5,15 +5,18 @@ from dataclasses import replace
 import pytest
 
 from attnflow import InputError
-from attnflow.paper.experiments import trainings
-from attnflow.paper.experiments.agreement_tables import run_table1
+from attnflow.paper.experiments.agreement_tables import (
+    render_trainings,
+    run_table1,
+    run_trainings,
+)
 from attnflow.paper.experiments.report import to_text
 from tests.refusal import refusal
 
 
 @pytest.fixture(scope="module")
 def result(options):
-    return trainings.run(replace(options, model="verb-number, verb-number-causal"), None)
+    return run_trainings(replace(options, model="verb-number, verb-number-causal"), None)
 
 
 def test_the_numbers_of_a_model_are_those_of_table_1(result, options):
@@ -25,9 +28,9 @@ def test_the_numbers_of_a_model_are_those_of_table_1(result, options):
 
 
 def test_the_report_compares_every_model_with_the_paper(result):
-    text = to_text(trainings.render(result))
+    text = to_text(render_trainings(result))
     assert "verb-number-causal: flow" in text
-    claims = [part for part in trainings.render(result).tables if "observations" in part.caption]
+    claims = [part for part in render_trainings(result).tables if "observations" in part.caption]
     assert [table.header for table in claims] == [
         ("", "paper", "verb-number", "verb-number-causal")
     ] * 2
@@ -36,4 +39,4 @@ def test_the_report_compares_every_model_with_the_paper(result):
 @pytest.mark.parametrize("models", ["one/model,other/model", " , "])
 def test_models_need_different_names(options, models):
     with refusal(InputError, repr(models), "--model"):
-        trainings.run(replace(options, model=models), None)
+        run_trainings(replace(options, model=models), None)

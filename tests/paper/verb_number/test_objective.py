@@ -5,8 +5,7 @@ import torch
 
 from attnflow.paper.data.data_sets import AgreementExample
 from attnflow.paper.verb_number.objective import Mixture, encode_examples, mask_words
-from attnflow.paper.verb_number.splits import Split
-from attnflow.paper.verb_number.vocabulary import make_vocabulary
+from attnflow.paper.verb_number.splits import Split, make_vocabulary
 
 VOCABULARY = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "the": 3, "key": 4}
 

@@ -8,7 +8,7 @@ from attnflow.models.builtin.verb_number import (
     to_ids,
 )
 from attnflow.paper.data.data_sets import AgreementExample
-from attnflow.paper.verb_number.vocabulary import make_vocabulary, replace_rare
+from attnflow.paper.verb_number.splits import make_vocabulary, replace_rare
 
 WORDS = ["the", "key", "keys", "children", "'s", "do", "n't", "(", ")", ",", "four-year", "nn"]
 

@@ -8,5 +8,5 @@ a Result, saved as JSON, and figures come out. Reading order:
 - `agreement` and `agreement_tables`: tables 1 and 2. `table3`. `sentence_figures`: figures 1 to 3.
   `figure4`.
 - Beyond the paper: `accuracy`, `graph_variants` (decoders, edges, residual weights), `saturation`,
-  `trainings`.
+  and in `agreement_tables` tables 1 and 2 for several trained models.
 """

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from attnflow.evaluation import bootstrap_intervals
 from attnflow.models.builtin import NUMBERS, VERB_NUMBER_MODELS
 from attnflow.models.inputs import EncodedText
-from attnflow.paper.data.data_sets import AgreementExample
+from attnflow.paper.data.data_sets import AgreementExample, name_attractors
 from attnflow.paper.experiments.agreement import describe_settings, encode_examples
 from attnflow.paper.experiments.experiment import Options, Result
 from attnflow.paper.experiments.measurements import (
@@ -47,7 +47,7 @@ def run(options: Options, progress: Progress | None) -> Result:
     examples: dict[str, tuple[AgreementExample, ...]] = {"natural": sets.natural}
     for k, group in sets.by_attractors.items():
         if group:
-            examples[f"{k} attractor{'' if k == 1 else 's'}"] = group
+            examples[name_attractors(k)] = group
     models = [options.model] if options.model else list(VERB_NUMBER_MODELS)
     stages = split_progress(progress, len(models) * len(examples))
     numbers: dict[str, Any] = {}

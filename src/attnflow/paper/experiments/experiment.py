@@ -125,8 +125,8 @@ _ALL = (
     Experiment(
         "trainings",
         "tables 1 and 2 for several trained models",
-        "trainings:run",
-        "trainings:render",
+        "agreement_tables:run_trainings",
+        "agreement_tables:render_trainings",
     ),
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}

@@ -254,7 +254,12 @@ def token_importance(
 
     probabilities = predict_classes(loaded, encoded)
     predicted = probabilities.argmax(-1).tolist()
-    rows = {"blank_out": blank_out_batch(loaded, encoded, predicted)}
+    # As in the paper, whatever the default for the model is.
+    rows = {
+        "blank_out": blank_out_batch(
+            loaded, encoded, predicted, replacement="unknown", score="probability"
+        )
+    }
     gradients: dict[str, tuple[Sequence[int], dict[str, Any]]] = {
         "": (predicted, {}),
         " of probability": (predicted, {"score": "probability"}),

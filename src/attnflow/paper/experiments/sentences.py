@@ -10,8 +10,11 @@ from random import Random
 from attnflow.errors import FileError
 from attnflow.models.builtin import VERB_NUMBER_MODELS, find_verb_number
 from attnflow.paper.data.data_sets import (
+    MOST_ATTRACTORS,
     AgreementExample,
     SentimentExample,
+    generate_agreement,
+    name_attractors,
     open_lines,
     read_agreement_table,
     read_linzen,
@@ -22,8 +25,6 @@ from attnflow.paper.experiments.experiment import Options
 
 GRAMMAR = "grammar"
 DATA_VARIABLE = "ATTNFLOW_DATA"  # the environment variable that names the folder of data sets
-TREEBANKS = ("amalgum_agreement/agreement.tsv.gz", "ud_agreement/agreement.tsv.gz")
-NO_ATTRACTOR = "treebank, no attractor"  # the name of this set in the split
 N_GRAMMAR = 2000  # generated sentences, as many as held-out ones
 
 
@@ -53,19 +54,20 @@ def read_agreement(options: Options) -> AgreementSets:
         return _generate(options)
     if options.data is not None and Path(options.data).is_file():
         return _read_user_file(Path(options.data), options)
-    from attnflow.paper.verb_number.splits import N_ATTRACTORS, split_folder
+    from attnflow.paper.verb_number.splits import (
+        N_ATTRACTORS,
+        NATURAL,
+        NO_ATTRACTOR,
+        read_test_sets,
+    )
 
-    folder = find_data(options.data)
-    if all((folder / table).is_file() for table in TREEBANKS):
-        test = split_folder(folder).test
-    else:
-        test = hold_out_linzen(folder)
+    test = read_test_sets(find_data(options.data))
     n = options.examples
     groups = {0: test.get(NO_ATTRACTOR, ())[:n]}
     for k in N_ATTRACTORS:
-        groups[k] = test[_group_name(k)][:n]
+        groups[k] = test[name_attractors(k)][:n]
     return AgreementSets(
-        test["natural"][:n],
+        test[NATURAL][:n],
         groups,
         "held-out prefixes of numpred.val",
         _describe_groups(groups),
@@ -102,25 +104,6 @@ def find_data(folder: str | None) -> Path:
     )
 
 
-def hold_out_linzen(folder: Path) -> dict[str, tuple[AgreementExample, ...]]:
-    """Return the part of `split_folder(folder).test` that needs no treebanks."""
-    from attnflow.paper.verb_number.splits import N_ATTRACTORS, N_TEST, SEED
-
-    random = Random(SEED)  # must draw in the same order as split_folder
-    sizes: dict[str, tuple[str, int | None, int]] = {"natural": ("val", None, N_TEST)}
-    sizes |= {_group_name(k): (f"test.{k}", k, size) for k, size in N_ATTRACTORS.items()}
-    held_out = {}
-    for name, (file, attractors, size) in sizes.items():
-        path = folder / "linzen_numpred" / f"numpred.{file}"
-        examples = list(read_numpred(path, attractors=attractors))
-        held_out[name] = tuple(random.sample(examples, len(examples))[:size])
-    return held_out
-
-
-def _group_name(attractors: int) -> str:
-    return f"{attractors} attractor{'s' if attractors > 1 else ''}"
-
-
 def _describe_groups(groups: Mapping[int, Sequence[AgreementExample]]) -> str:
     linzen = (
         "come from numpred.test.1 to numpred.test.5, where every noun between subject and verb is "
@@ -135,8 +118,6 @@ def _describe_groups(groups: Mapping[int, Sequence[AgreementExample]]) -> str:
 
 
 def _generate(options: Options) -> AgreementSets:
-    from attnflow.paper.data.grammar import MOST_ATTRACTORS, generate_agreement
-
     n = min(options.examples or N_GRAMMAR, N_GRAMMAR)
     examples = tuple(generate_agreement(n, seed=options.seed))
     groups = {
@@ -169,7 +150,7 @@ def read_agreement_file(path: Path) -> tuple[AgreementExample, ...]:
     Raises FileError, with the line number, for an invalid line.
     """
     from attnflow.paper.data.treebanks import read_conllu
-    from attnflow.paper.verb_number.vocabulary import replace_rare
+    from attnflow.paper.verb_number.splits import replace_rare
 
     with open_lines(path) as lines:
         header = next(lines, (1, ""))[1].split("\t")

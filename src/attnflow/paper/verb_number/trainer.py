@@ -21,8 +21,7 @@ from torch import nn
 from attnflow.errors import FileError, InputError
 from attnflow.models.builtin.verb_number import VerbNumberConfig, VerbNumberModel
 from attnflow.paper.verb_number.objective import Mixture, MultiTaskModel, Objective, accuracy
-from attnflow.paper.verb_number.splits import Split
-from attnflow.paper.verb_number.vocabulary import make_vocabulary
+from attnflow.paper.verb_number.splits import Split, make_vocabulary
 from attnflow.progress import Progress
 from attnflow.storage import write_atomic
 

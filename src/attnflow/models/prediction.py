@@ -1,9 +1,12 @@
 """Predictions of a model: the position, the classes or tokens, and their probabilities.
 
-The results, `Prediction` and `Outcome`, are defined in `attnflow.explanation`.
+`predict` reads a prediction from logits; `resolve_contrast` finds the score that is explained: the
+logit of one class or token, or its difference to that of another. The results, `Prediction` and
+`Outcome`, are defined in `attnflow.explanation`.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,7 +16,7 @@ from attnflow.models.inputs import EncodedText
 from attnflow.models.loading import LoadedModel
 from attnflow.optional import import_optional
 from attnflow.selection import Position, resolve_position
-from attnflow.words import plain_token
+from attnflow.words import STARTS, plain_token
 
 SHOWN = 5  # the number of outcomes in `Prediction.top`
 
@@ -106,13 +109,27 @@ def probabilities(loaded: LoadedModel, logits: Any) -> Any:
     They sum to 1, except for classifiers with one class or with independent classes
     (`problem_type` "multi_label_classification").
     """
+    logits = _at_least_float32(logits)
+    return logits.sigmoid() if _has_independent_classes(loaded, logits) else logits.softmax(-1)
+
+
+def log_probabilities(loaded: LoadedModel, logits: Any) -> Any:
+    """Return the logarithms of `probabilities`, also where these round to 0."""
+    logits = _at_least_float32(logits)
+    if _has_independent_classes(loaded, logits):
+        return import_optional("torch", "running a model").nn.functional.logsigmoid(logits)
+    return logits.log_softmax(-1)
+
+
+def _at_least_float32(logits: Any) -> Any:
     torch = import_optional("torch", "running a model")
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _has_independent_classes(loaded: LoadedModel, logits: Any) -> bool:
     problem = getattr(getattr(loaded.model, "config", None), "problem_type", None)
     independent = logits.shape[-1] == 1 or problem == "multi_label_classification"
-    if loaded.task == "classifier" and independent:
-        return logits.sigmoid()
-    return logits.softmax(-1)
+    return loaded.task == "classifier" and independent
 
 
 def predict(loaded: LoadedModel, logits: Any, target: int | str | None = None) -> Prediction:
@@ -129,6 +146,51 @@ def predict(loaded: LoadedModel, logits: Any, target: int | str | None = None) -
         return Outcome(label_of(loaded, index), index, float(chances[index]))
 
     return Prediction(KINDS[loaded.task], tuple(map(outcome, best)), outcome(explained))
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The score to explain: the logit of a target, or its difference to the logit of another.
+
+    target: the index of a class or token. against: the index of the one to compare with, or None.
+    """
+
+    target: int
+    against: int | None = None
+
+    def score(self, logits: Any) -> Any:
+        """Return the score [...] of logits [..., classes]; it can be differentiated.
+
+        Log-probabilities of a language model give the same difference as logits.
+        """
+        score = logits[..., self.target]
+        return score if self.against is None else score - logits[..., self.against]
+
+
+def resolve_contrast(
+    loaded: LoadedModel,
+    logits: Any,
+    target: int | str | None = None,
+    against: int | str | None = None,
+) -> Contrast:
+    """Return the score to explain for logits [classes].
+
+    target: a class or token by index or name. Default: the most probable one.
+    against: another class or token; the score is then the difference of the two logits.
+    Raises SelectionError if there is no such class or token, or if both are the same.
+    """
+    n = int(logits.shape[-1])
+    index = predict(loaded, logits, target).target.index
+    if against is None:
+        return Contrast(index)
+    other = resolve_target(loaded, against, n)
+    if other == index:
+        raise SelectionError(
+            f"target and against are both {label_of(loaded, index)!r}",
+            expected="two different classes or tokens",
+            fix="Choose another with against=..., or choose the target with target=...",
+        )
+    return Contrast(index, other)
 
 
 def label_of(loaded: LoadedModel, index: int) -> str:
@@ -172,20 +234,34 @@ def _find_class(loaded: LoadedModel, target: str, n: int) -> int:
 
 
 def _find_token(loaded: LoadedModel, target: str, n: int) -> int:
-    """Return the id of a word, preferably with a space before it, as in the middle of a text."""
-    tokenizer = loaded.tokenizer
+    """Return the id of the token that continues a text with a word.
+
+    The token that begins a word comes first, with or without a space before the target: such as
+    "\u0120Paris" in byte-level BPE and "\u2581Paris" in SentencePiece. Names of the vocabulary work
+    too.
+    """
+    tokenizer, word = loaded.tokenizer, target.removeprefix(" ")
     # Some tokenizers add the space themselves, and return two tokens if there is one already.
     candidates = [
-        tokenizer(text, add_special_tokens=False)["input_ids"] for text in (f" {target}", target)
+        tokenizer(text, add_special_tokens=False)["input_ids"] for text in (f" {word}", word)
     ]
     for ids in candidates:
-        if len(ids) == 1 and ids[0] != getattr(tokenizer, "unk_token_id", None):
+        if len(ids) != 1 or ids[0] == getattr(tokenizer, "unk_token_id", None):
+            continue
+        begins_word = ids is candidates[0] or _name(tokenizer, ids[0]).startswith(STARTS)
+        if begins_word or word == target:
             return int(ids[0])
     if target in tokenizer.get_vocab():
         return int(tokenizer.convert_tokens_to_ids(target))
-    pieces = ", ".join(map(repr, tokenizer.convert_ids_to_tokens(min(candidates, key=len))))
+    several = [ids for ids in candidates if len(ids) > 1] or candidates
+    pieces = ", ".join(repr(_name(tokenizer, i)) for i in min(several, key=len))
     raise SelectionError(
         f"the tokenizer turns the target {target!r} into {pieces}",
         expected=f"one of the {n} tokens of the vocabulary",
-        fix="Use one token or its index.",
+        fix="Use one token, for example the first of these, or its index.",
     )
+
+
+def _name(tokenizer: Any, index: int) -> str:
+    """Return a token as it is called in the vocabulary."""
+    return str(tokenizer.convert_ids_to_tokens(index))

@@ -1,0 +1,121 @@
+"""Targets by name, and contrasts of two of them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from attnflow.errors import SelectionError
+from attnflow.models.prediction import (
+    Contrast,
+    log_probabilities,
+    probabilities,
+    resolve_contrast,
+    resolve_target,
+)
+from tests.models.checkpoints import VOCABULARY, make_loaded, make_tokenizer
+from tests.refusal import refusal
+
+TEXTS = ["in Paris and in Rome", "Paris and Rome", "Rome in Paris"] * 20
+
+
+def train(pre_tokenizer: Any, normalizer: Any = None) -> Any:
+    """A language model's tokenizer with tokens for whole words, from BPE."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer, decoders.ByteLevel()
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<unk>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>")
+
+
+BYTE_LEVEL = train(pre_tokenizers.ByteLevel(add_prefix_space=False))
+# As in Llama: a space comes before every text, also where there is one already.
+SENTENCE_PIECE = train(
+    pre_tokenizers.Split("\u2581", "merged_with_next"),
+    normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]),
+)
+
+
+def loaded_with(tokenizer: Any) -> Any:
+    return SimpleNamespace(tokenizer=tokenizer, task="causal_lm", name="tokens only", model=None)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "name"), [(BYTE_LEVEL, "\u0120Paris"), (SENTENCE_PIECE, "\u2581Paris")]
+)
+@pytest.mark.parametrize("space", ["", " "])
+def test_a_word_is_the_token_that_begins_a_word(tokenizer, name, space):
+    index = resolve_target(loaded_with(tokenizer), f"{space}Paris", len(tokenizer))
+    assert tokenizer.convert_ids_to_tokens(index) == name
+    assert resolve_target(loaded_with(tokenizer), name, len(tokenizer)) == index
+
+
+def test_a_continuation_of_a_word_is_found_only_without_a_space():
+    loaded, n = loaded_with(BYTE_LEVEL), len(BYTE_LEVEL)
+    # "and" always follows a space in the texts, "x" never does.
+    assert BYTE_LEVEL.tokenize(" x") == ["\u0120", "x"]
+    assert resolve_target(loaded, "x", n) == BYTE_LEVEL.convert_tokens_to_ids("x")
+    with refusal(SelectionError, "' x'", "'\u0120'", "'x'"):
+        resolve_target(loaded, " x", n)
+
+
+def test_a_word_of_several_tokens_is_refused_with_its_pieces():
+    pieces = BYTE_LEVEL.tokenize(" Parisian")
+    assert len(pieces) > 1
+    with refusal(SelectionError, "'Parisian'", *map(repr, pieces)):
+        resolve_target(loaded_with(BYTE_LEVEL), "Parisian", len(BYTE_LEVEL))
+
+
+def test_a_contrast_is_the_difference_of_two_logits():
+    logits = torch.tensor([[1.0, 4.0, 2.5], [0.0, -1.0, 3.0]])
+    assert Contrast(1).score(logits).tolist() == [4.0, -1.0]
+    assert Contrast(1, 2).score(logits).tolist() == [1.5, -4.0]
+    assert float(Contrast(2, 0).score(logits[0])) == 1.5
+
+
+def test_a_contrast_is_resolved_by_name_and_index():
+    loaded = make_loaded(num_labels=3)
+    logits = torch.tensor([0.0, 2.0, 1.0])
+    assert resolve_contrast(loaded, logits) == Contrast(1)
+    assert resolve_contrast(loaded, logits, against="label_0") == Contrast(1, 0)
+    assert resolve_contrast(loaded, logits, "LABEL_2", 1) == Contrast(2, 1)
+    decoder = make_loaded("GPT2LMHeadModel")
+    contrast = resolve_contrast(decoder, torch.zeros(len(VOCABULARY)), "is", "are")
+    assert contrast == Contrast(VOCABULARY["is"], VOCABULARY["are"])
+
+
+def test_a_contrast_needs_two_targets():
+    loaded = make_loaded()
+    logits = torch.tensor([0.0, 2.0])
+    with refusal(SelectionError, "'LABEL_1'", "against=..."):
+        resolve_contrast(loaded, logits, against=1)
+    with refusal(SelectionError, "'LABEL_0'"):
+        resolve_contrast(loaded, logits, 0, "label_0")
+    with refusal(SelectionError, "2", "0 to 1"):
+        resolve_contrast(loaded, logits, 0, 2)
+
+
+@pytest.mark.parametrize("problem", [None, "multi_label_classification"])
+def test_log_probabilities_are_logarithms_of_probabilities(problem):
+    loaded = make_loaded(num_labels=3, problem_type=problem)
+    logits = torch.tensor([0.5, -2.0, 3.0], dtype=torch.float16)
+    logs = log_probabilities(loaded, logits)
+    assert logs.dtype == torch.float32
+    torch.testing.assert_close(logs, probabilities(loaded, logits).log())
+    # Where the probability itself is 0 in float32, its logarithm is still known.
+    far = log_probabilities(loaded, torch.tensor([0.0, -500.0, 0.0]))
+    assert -502 < float(far[1]) < -499
+
+
+def test_a_tokenizer_with_whole_words_takes_a_space():
+    loaded = loaded_with(make_tokenizer())
+    for target in ("key", " key"):
+        assert resolve_target(loaded, target, len(VOCABULARY)) == VOCABULARY["key"]

@@ -1,7 +1,8 @@
 """Blank-out, checked by hand on a model whose logits are sums of embeddings."""
 
-from math import exp
+from math import exp, log
 from types import SimpleNamespace
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from attnflow.errors import InputError, SelectionError
 from attnflow.importance import blank_out
+from attnflow.importance.replacement import Replacement
 from attnflow.models.loading import LoadedModel
 from tests.models.checkpoints import VOCABULARY, make_loaded, make_tokenizer
 from tests.refusal import refusal
@@ -106,7 +108,8 @@ def one_by_one(loaded, ids, column, target, position, **change):
 def test_language_models_are_blanked_at_the_position_they_predict(kind, change):
     loaded = make_loaded(kind)
     text = "the key [MASK] here" if kind.startswith("Bert") else "the key to here"
-    result = blank_out(text, loaded, replacement="unknown" if change else "remove")
+    replacement: Any = "unknown" if change else "remove"
+    result = blank_out(text, loaded, replacement=replacement, score="probability")
     ids = loaded.tokenizer(text)["input_ids"]
     [position], target = result.positions, result.settings["target_index"]
     expected = [
@@ -145,14 +148,36 @@ def test_a_token_that_the_tokenizer_lacks_is_refused_with_those_it_has():
         blank_out("the key", loaded, replacement="mask")
 
 
+def test_the_logarithm_of_the_probability_by_hand(by_hand):
+    result = blank_out("the key cabinets", by_hand, score="log_probability")
+    expected = [0, 0, log(p(1) / p(-1)), log(p(1) / p(2)), 0]
+    np.testing.assert_allclose(result.scores[0, 0], expected, atol=1e-6)
+
+
+def test_a_contrast_is_what_the_difference_of_logarithms_loses(by_hand):
+    result = blank_out("the key cabinets", by_hand, target=0, against=1)
+    # log p(0) - log p(1) is the difference of the logits: 1 before, -1 without "key".
+    np.testing.assert_allclose(result.scores[0, 0], [0, 0, 2, -1, 0], atol=1e-6)
+    assert result.settings["score"] == "log_probability"
+    assert (result.settings["against"], result.settings["against_index"]) == ("1", 1)
+    reverse = blank_out("the key cabinets", by_hand, target="1", against="0")
+    np.testing.assert_allclose(reverse.scores, -result.scores, atol=1e-6)
+    with refusal(InputError, "'probability'", "'log_probability'"):
+        blank_out("key", by_hand, target=0, against=1, score="probability")
+
+
 def test_what_cannot_be_blanked_is_refused(by_hand):
-    with refusal(InputError, "replacement is 'zero'", "'unknown', 'mask', 'pad' or 'remove'"):
+    with refusal(InputError, "replacement is 'zero'", *map(repr, get_args(Replacement))):
         blank_out("key", by_hand, replacement="zero")  # type: ignore[arg-type]
+    with refusal(InputError, "score is 'loss'", "'probability' or 'log_probability'"):
+        blank_out("key", by_hand, score="loss")  # type: ignore[arg-type]
+    with refusal(InputError, "samples is 0"):
+        blank_out("key", by_hand, samples=0)
     with refusal(InputError, "batch_size is 0"):
         blank_out("key", by_hand, batch_size=0)
     with refusal(InputError, "BertModel", "classifier"):
         blank_out("key", make_loaded("BertModel"))
-    with refusal(InputError, "one token", "replacement='unknown'"):
+    with refusal(InputError, "one token", "replacement='mean'"):
         blank_out("key", make_loaded("GPT2LMHeadModel"), replacement="remove")
     with refusal(InputError, "the text is empty"):
         blank_out(" ", by_hand)

@@ -8,8 +8,8 @@ import torch
 
 from attnflow.errors import InputError, MissingDependencyError
 from attnflow.importance import input_gradients, integrated_gradients
-from attnflow.models.loading import LoadedModel, load_model
-from tests.models.checkpoints import make_loaded, make_tokenizer
+from attnflow.models.loading import LoadedModel
+from tests.models.checkpoints import VOCABULARY, make_loaded
 from tests.refusal import refusal
 
 pytestmark = pytest.mark.slow
@@ -97,14 +97,32 @@ def test_unknown_variants_are_refused():
         input_gradients("key", make_loaded(), variant="max")  # type: ignore[arg-type]
 
 
-def test_an_encoder_decoder_is_refused():
-    import transformers
+def test_gradients_of_an_encoder_decoder_are_those_of_its_encoder(encoder_decoder):
+    model, text = encoder_decoder.model, "the key to"
+    result = input_gradients(text, encoder_decoder)
+    ids = torch.tensor([encoder_decoder.tokenizer(text)["input_ids"]])
+    embeddings = model.get_encoder().get_input_embeddings()(ids).detach().requires_grad_()
+    logits = model(inputs_embeds=embeddings, decoder_input_ids=torch.tensor([[2]])).logits[0, -1]
+    [gradient] = torch.autograd.grad(logits[result.settings["target_index"]], embeddings)
+    assert result.columns == tuple(range(ids.shape[1]))
+    assert len(result.tokens) == ids.shape[1] + 1
+    np.testing.assert_allclose(result.scores[0, 0], gradient[0].norm(dim=-1), rtol=1e-4)
 
-    model = transformers.T5ForConditionalGeneration(
-        transformers.T5Config(vocab_size=12, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+
+@pytest.mark.parametrize("kind", list(TEXTS))
+def test_the_gradient_of_a_contrast_is_that_of_the_difference(kind):
+    loaded, text = in_double(kind), TEXTS[kind]
+    target, against = (1, 0) if loaded.task == "classifier" else (9, 10)
+    result = input_gradients(text, loaded, target=target, against=against)
+    ids = torch.tensor(loaded.tokenizer(text)["input_ids"])
+    embeddings = loaded.model.get_input_embeddings()(ids).detach()
+    first, second = (
+        finite_differences(loaded, embeddings, result.positions[0], index)
+        for index in (target, against)
     )
-    with refusal(InputError, "encoder-decoder", "T5ForConditionalGeneration"):
-        input_gradients("key", load_model(model, make_tokenizer()))
+    expected = (first - second).norm(dim=-1)
+    np.testing.assert_allclose(result.scores[0, 0], expected, rtol=1e-5, atol=1e-7)
+    assert (result.settings["target_index"], result.settings["against_index"]) == (target, against)
 
 
 def test_captum_may_be_missing(monkeypatch):
@@ -115,7 +133,7 @@ def test_captum_may_be_missing(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", list(TEXTS))
-@pytest.mark.parametrize("baseline", ["zero", "unknown"])
+@pytest.mark.parametrize("baseline", ["zero", "mean", "unknown"])
 def test_integrated_gradients_add_up_to_the_difference_of_scores(kind, baseline):
     pytest.importorskip("captum", reason="captum is not installed")
     loaded, text = in_double(kind), TEXTS[kind]
@@ -125,7 +143,9 @@ def test_integrated_gradients_add_up_to_the_difference_of_scores(kind, baseline)
     layer = loaded.model.get_input_embeddings()
     embeddings = layer(ids).detach()
     start = torch.zeros_like(embeddings)
-    if baseline == "unknown":
+    if baseline == "mean":
+        start += layer.weight.detach().mean(0)
+    elif baseline == "unknown":
         start = layer(torch.full_like(ids, 1)).detach()
     difference = score_of(loaded, embeddings, position, target)
     difference -= score_of(loaded, start, position, target)
@@ -134,7 +154,39 @@ def test_integrated_gradients_add_up_to_the_difference_of_scores(kind, baseline)
     assert result.layers == (2,)
 
 
+def test_integrated_gradients_of_a_contrast_add_up_to_its_change():
+    pytest.importorskip("captum", reason="captum is not installed")
+    loaded, text = in_double("GPT2LMHeadModel"), TEXTS["GPT2LMHeadModel"]
+    result = integrated_gradients(text, loaded, target="is", against="are", steps=200)
+    ids = torch.tensor(loaded.tokenizer(text)["input_ids"])
+    embeddings = loaded.model.get_input_embeddings()(ids).detach()
+    zeros = torch.zeros_like(embeddings)
+    first, second = (
+        score_of(loaded, embeddings, 3, VOCABULARY[word])
+        - score_of(loaded, zeros, 3, VOCABULARY[word])
+        for word in ("is", "are")
+    )
+    assert abs(first - second) > 0.1
+    assert float(result.scores.sum()) == pytest.approx(first - second, abs=1e-2)
+
+
+def test_integrated_gradients_of_an_encoder_decoder_add_up(encoder_decoder):
+    pytest.importorskip("captum", reason="captum is not installed")
+    model, text = encoder_decoder.model, "the key to"
+    result = integrated_gradients(text, encoder_decoder, baseline="unknown", steps=200)
+    ids = torch.tensor([encoder_decoder.tokenizer(text)["input_ids"]])
+
+    def logit(ids):
+        with torch.no_grad():
+            output = model(input_ids=ids, decoder_input_ids=torch.tensor([[2]]))
+        return float(output.logits[0, -1, result.settings["target_index"]])
+
+    difference = logit(ids) - logit(torch.ones_like(ids))
+    assert result.columns == tuple(range(ids.shape[1]))
+    assert float(result.scores.sum()) == pytest.approx(difference, abs=2e-2)
+
+
 def test_unknown_baselines_are_refused():
     pytest.importorskip("captum", reason="captum is not installed")
-    with refusal(InputError, "baseline is 'noise'", "'zero', 'unknown', 'mask' or 'pad'"):
+    with refusal(InputError, "baseline is 'noise'", "'zero', 'mean', 'unknown', 'mask' or 'pad'"):
         integrated_gradients("key", make_loaded(), baseline="noise")  # type: ignore[arg-type]

@@ -131,18 +131,13 @@ def group_lengths(lengths: Sequence[int], max_tokens: int, max_texts: int) -> li
 class Outcomes:
     """Predictions, targets and importance scores of one model under some settings.
 
-    Raises InputError if the settings need a prediction and the model makes none, or if the model
-    has no token to replace blanked-out tokens with.
+    Raises InputError if the settings need a prediction and the model makes none.
     """
 
     def __init__(self, loaded: LoadedModel, settings: Settings) -> None:
         self.loaded, self.settings = loaded, settings
         self._labels: dict[int, str] = {}
         self._check_model()
-        if "blank_out" in settings.importance:
-            from attnflow.importance.target import find_replacement
-
-            find_replacement(loaded, "unknown")
 
     def _check_model(self) -> None:
         settings, task = self.settings, self.loaded.task

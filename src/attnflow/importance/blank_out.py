@@ -1,4 +1,4 @@
-"""Blank-out: replace each token in turn, and measure how much the predicted probability drops."""
+"""Blank-out: change each token in turn, and measure how much the score of the target drops."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, get_args
@@ -8,160 +8,166 @@ from numpy.typing import NDArray
 
 from attnflow.attribution import Attribution
 from attnflow.errors import InputError, check_choice
+from attnflow.importance.replacement import (
+    Replacement,
+    find_changes,
+    resolve_replacement,
+    run_changes,
+)
 from attnflow.importance.target import (
     Target,
     check_positive,
     classifier_targets,
     cut_batches,
-    find_replacement,
     open_target,
-    run,
     to_attribution,
 )
-from attnflow.models.inputs import EncodedText, Truncate, collate
+from attnflow.models.inputs import EncodedText, Truncate
 from attnflow.models.loading import LoadedModel, evaluation_mode
-from attnflow.models.prediction import probabilities
+from attnflow.models.prediction import log_probabilities, probabilities
 from attnflow.optional import import_optional
 from attnflow.progress import Progress
 from attnflow.selection import Position
 
-Replacement: TypeAlias = Literal["unknown", "mask", "pad", "remove"]
+Score: TypeAlias = Literal["probability", "log_probability"]
 
 
 def blank_out(  # noqa: PLR0913 - one argument for each option
     text: Any,
     model: Any = None,
     *,
-    replacement: Replacement = "unknown",
+    replacement: Replacement | None = None,
+    score: Score | None = None,
     tokenizer: Any = None,
     target: int | str | None = None,
+    against: int | str | None = None,
     position: Position | None = None,
     truncate: Truncate = "error",
     device: Any = None,
+    samples: int = 8,
+    seed: int = 0,
     batch_size: int = 32,
     progress: Progress | None = None,
 ) -> Attribution:
-    """Score each token by p(target) minus p(target without the token).
+    """Score each token by the score of the target minus that without the token.
 
     A positive score means that the token supports the target, a negative one that it opposes it.
     text: a text or its token ids. model, tokenizer, target, position, truncate, device: as in
     `explain`.
-    replacement: the token that replaces the others; "remove" leaves the token out.
+    replacement: what takes the place of a token. "unknown", "mask", "pad": that token of the
+    tokenizer. "remove": nothing, later tokens move up. "mean": the mean embedding of the
+    vocabulary. "neighbor": the nearest token before it that differs and is not special, or else
+    after it. "sample": tokens that the language model itself expects there, other than the token;
+    the drop is averaged over them. Default: "unknown" for classifiers and masked language models
+    whose tokenizer has an unknown token of its own, "mean" for all others.
+    score: "probability" or "log_probability" of the target. Default: "probability" for
+    classifiers, "log_probability" for language models.
+    against: another class or token. The score is log p(target) - log p(against), and tells why the
+    model prefers one to the other.
+    samples, seed: the number of tokens to draw for replacement="sample", and the random seed.
     batch_size: the number of changed texts to run at once.
-    progress: called with the number of tokens done and in total.
-    Returns scores [1, 1, tokens] from -1 to 1. Special tokens are scored too, but not the mask that
-    a masked language model fills.
-    Raises InputError if the tokenizer has no such token, or if no token can be left out.
+    progress: called with the number of changed texts done and in total.
+    Returns scores [1, 1, tokens]. Special tokens are scored too, but not the mask that a masked
+    language model fills, and for an encoder-decoder only the tokens of the encoder.
+    Raises InputError for a replacement that the model does not support, or if no token can be
+    replaced.
 
     >>> result = blank_out("the key to the cabinets", "verb-number")
     >>> result.tokens[result.row(position=0).argmax()]
     'key'
     """
-    check_choice("replacement", replacement, get_args(Replacement))
-    check_positive("batch_size", batch_size)
+    for name, value in (("batch_size", batch_size), ("samples", samples)):
+        check_positive(name, value)
     torch = import_optional("torch", "blank-out")
     with open_target(
         text,
         model,
         tokenizer=tokenizer,
         target=target,
+        against=against,
         position=position,
         truncate=truncate,
         device=device,
     ) as (loaded, found):
-        token = None if replacement == "remove" else find_replacement(loaded, replacement)
-        columns = _find_columns(loaded, found, token)
+        chosen, scored = (
+            resolve_replacement(loaded, replacement),
+            _resolve_score(found, loaded, score),
+        )
         step = batch_size if loaded.supports_batches else 1
         drops: list[float] = []
         with torch.no_grad():
-            for start in range(0, len(columns), step):
-                part = columns[start : start + step]
-                drops += _probability_drops(loaded, [found], [part], token)[0].tolist()
+            changes = find_changes(loaded, found, chosen, samples=samples, seed=seed)
+            for start in range(0, len(changes), step):
+                part = changes[start : start + step]
+                [logits] = run_changes(loaded, [found], [part], chosen)
+                drops += score_drops(loaded, found, logits, scored).tolist()
                 if progress is not None:
-                    progress(len(drops), len(columns))
+                    progress(len(drops), len(changes))
+    columns = list(dict.fromkeys(change.column for change in changes))
+    settings: dict[str, Any] = {"replacement": chosen, "score": scored}
+    if chosen == "sample":
+        settings |= {"samples": samples, "seed": seed}
     return to_attribution(
         loaded,
         found,
-        drops,
+        np.reshape(drops, (len(columns), -1)).mean(-1),
         method="blank_out",
-        settings={"replacement": replacement},
+        settings=settings,
         columns=columns,
     )
 
 
 def blank_out_batch(
-    loaded: LoadedModel, encoded: Sequence[EncodedText], classes: Sequence[int]
+    loaded: LoadedModel,
+    encoded: Sequence[EncodedText],
+    classes: Sequence[int],
+    *,
+    replacement: Replacement | None = None,
+    score: Score | None = None,
 ) -> list[NDArray[np.float64]]:
     """Compute `blank_out` for many texts and a classifier, with few runs of the model.
 
-    classes: the index of each text's target. Returns scores [tokens] for each text.
+    classes: the index of each text's target. replacement, score: as in `blank_out`.
+    Returns scores [tokens] for each text.
     """
     targets = classifier_targets(loaded, encoded, classes)
-    token = find_replacement(loaded, "unknown")
+    chosen = resolve_replacement(loaded, replacement)
     lengths = [text.n_inputs for text in encoded]
     scores: dict[int, NDArray[np.float64]] = {}
     torch = import_optional("torch", "blank-out")
     with evaluation_mode(loaded.model), torch.no_grad():
         for batch in cut_batches(loaded, encoded, lengths):
-            columns = [range(lengths[i]) for i in batch]
-            drops = _probability_drops(loaded, [targets[i] for i in batch], columns, token)
-            scores.update(zip(batch, drops, strict=True))
+            part = [targets[i] for i in batch]
+            changes = [find_changes(loaded, one, chosen, samples=1, seed=0) for one in part]
+            rows = run_changes(loaded, part, changes, chosen)
+            for i, one, logits in zip(batch, part, rows, strict=True):
+                scores[i] = score_drops(loaded, one, logits, _resolve_score(one, loaded, score))
     return [scores[i] for i in range(len(encoded))]
 
 
-def _find_columns(loaded: LoadedModel, target: Target, token: int | None) -> list[int]:
-    """Return the tokens without which the model can still predict. token: None to remove them."""
-    n = len(target.encoded.tokens)
-    columns = list(range(n))
-    is_first = token is None and loaded.task == "causal_lm" and target.position == 0
-    if loaded.task == "masked_lm" or is_first:
-        columns.remove(target.position)
-    if not columns or (token is None and n == 1):
+def _resolve_score(target: Target, loaded: LoadedModel, score: Score | None) -> Score:
+    """Return the score to use. Raises InputError for an unknown one, or if it has no contrast."""
+    has_contrast = target.contrast.against is not None
+    if score is None:
+        is_plain = loaded.task == "classifier" and not has_contrast
+        return "probability" if is_plain else "log_probability"
+    check_choice("score", score, get_args(Score))
+    if has_contrast and score == "probability":
         raise InputError(
-            "the text has only one token, and nothing is left without it",
-            expected="at least two tokens",
-            fix="Use a longer text, or replacement='unknown'.",
+            "score is 'probability', and against is given",
+            expected="'log_probability', whose difference compares the two",
+            fix="Leave score out.",
         )
-    return columns
+    return score
 
 
-def _probability_drops(
-    loaded: LoadedModel,
-    targets: Sequence[Target],
-    columns: Sequence[Sequence[int]],
-    token: int | None,
-) -> list[NDArray[np.float64]]:
-    """Run the model once on texts without some of their tokens.
-
-    columns: for each target, the tokens to replace or remove, one at a time.
-    token: the id that replaces them; None to remove them.
-    Returns p(target) - p(target without the token) for each target, [columns].
-    """
-    torch = import_optional("torch", "blank-out")
-    sizes = [len(part) for part in columns]
-    rows = torch.arange(len(targets)).repeat_interleave(torch.tensor(sizes))
-    blanked = torch.tensor([column for part in columns for column in part])
-    owners = [target for target, size in zip(targets, sizes, strict=True) for _ in range(size)]
-    inputs = collate(loaded, [target.encoded for target in targets])
-    positions = [owner.position for owner in owners]
-    if token is None:
-        inputs = {name: _remove(values, rows, blanked) for name, values in inputs.items()}
-        # A decoder without the token at its position predicts from the token before.
-        positions = [p - (c <= p) for p, c in zip(positions, blanked.tolist(), strict=True)]
-    else:
-        inputs = {name: values[rows.to(values.device)] for name, values in inputs.items()}
-        inputs["input_ids"][torch.arange(len(rows)), blanked] = token
-    logits = run(loaded, inputs, [owner.encoded for owner in owners], positions)
-    chances = probabilities(loaded, logits)
-    indices = [owner.outcome.index for owner in owners]
-    after = chances[torch.arange(len(rows)), indices].cpu().double().numpy()
-    before = np.asarray([owner.outcome.probability for owner in owners])
-    return np.split(before - after, np.cumsum(sizes)[:-1])
-
-
-def _remove(values: Any, rows: Any, columns: Any) -> Any:
-    """Copy rows of values [texts, tokens], each without one column."""
-    torch = import_optional("torch", "blank-out")
-    kept = torch.arange(values.shape[1] - 1).expand(len(rows), -1)
-    kept = kept + (kept >= columns[:, None]).long()
-    return values[rows.to(values.device)].gather(1, kept.to(values.device))
+def score_drops(
+    loaded: LoadedModel, target: Target, logits: Any, score: Score
+) -> NDArray[np.float64]:
+    """Return the target's score minus that of changed texts, [changes], from their logits."""
+    chances = probabilities if score == "probability" else log_probabilities
+    before, after = (
+        target.contrast.score(chances(loaded, values)).cpu().double().numpy()
+        for values in (target.logits, logits)
+    )
+    return np.asarray(before - after)

@@ -13,24 +13,26 @@ from numpy.typing import NDArray
 
 from attnflow.attribution import Attribution
 from attnflow.errors import InputError, check_choice
+from attnflow.importance.replacement import find_token, mean_embedding
 from attnflow.importance.target import (
     Target,
     check_classifier,
     check_positive,
     cut_batches,
-    find_replacement,
+    input_embeddings,
     open_target,
+    replace_embeddings,
     run,
     to_attribution,
 )
 from attnflow.models.inputs import EncodedText, Truncate, collate
 from attnflow.models.loading import LoadedModel, evaluation_mode
-from attnflow.models.prediction import probabilities
+from attnflow.models.prediction import Contrast, probabilities
 from attnflow.optional import import_optional
 from attnflow.selection import Position
 
 Variant: TypeAlias = Literal["l2", "times_input", "sum"]
-Baseline: TypeAlias = Literal["zero", "unknown", "mask", "pad"]
+Baseline: TypeAlias = Literal["zero", "mean", "unknown", "mask", "pad"]
 Score: TypeAlias = Literal["logit", "probability"]
 Place: TypeAlias = Literal["words", "embeddings"]
 
@@ -42,13 +44,14 @@ FORMULAS: dict[Variant, Callable[[Any, Any], Any]] = {
 }
 
 
-def input_gradients(
+def input_gradients(  # noqa: PLR0913 - one argument for each option
     text: Any,
     model: Any = None,
     *,
     variant: Variant = "l2",
     tokenizer: Any = None,
     target: int | str | None = None,
+    against: int | str | None = None,
     position: Position | None = None,
     truncate: Truncate = "error",
     device: Any = None,
@@ -58,8 +61,10 @@ def input_gradients(
     text: a text or its token ids. model, tokenizer, target, position, truncate, device: as in
     `explain`.
     variant: "l2" is the length of g; "times_input" the absolute sum of g * x; "sum" the absolute
-    sum of g, as the authors of the paper used it. In models whose blocks begin with a layer
-    normalization, such as GPT-2, "sum" is zero except for rounding errors.
+    sum of g, as the authors of the paper used it. In models that normalize each embedding first,
+    such as GPT-2 and BERT, "sum" is zero except for rounding errors, so "l2" is the default for
+    all models.
+    against: another class or token; g is then the gradient of logit(target) - logit(against).
     Returns scores [1, 1, tokens], 0 or more.
     Raises InputError for an unknown variant or a model that predicts nothing.
 
@@ -72,13 +77,14 @@ def input_gradients(
         model,
         tokenizer=tokenizer,
         target=target,
+        against=against,
         position=position,
         truncate=truncate,
         device=device,
     ) as (loaded, found):
         module = _find_module(loaded, "words")
         gradient, embeddings = _differentiate(
-            loaded, [found.encoded], [found.position], [found.outcome.index], module
+            loaded, [found.encoded], [found.position], [found.contrast], module
         )
     scores = FORMULAS[variant](gradient, embeddings)[0].tolist()
     return to_attribution(
@@ -107,9 +113,11 @@ def input_gradients_batch(
     rows: dict[Variant, dict[int, NDArray[np.float64]]] = {variant: {} for variant in FORMULAS}
     with evaluation_mode(loaded.model):
         for batch in cut_batches(loaded, encoded, [1] * len(encoded)):
-            texts, indices = [encoded[i] for i in batch], [int(classes[i]) for i in batch]
+            texts, contrasts = zip(
+                *((encoded[i], Contrast(int(classes[i]))) for i in batch), strict=True
+            )
             gradient, embeddings = _differentiate(
-                loaded, texts, [0] * len(texts), indices, module, score
+                loaded, texts, [0] * len(texts), contrasts, module, score
             )
             for variant, formula in FORMULAS.items():
                 for i, row in zip(batch, formula(gradient, embeddings), strict=True):
@@ -126,6 +134,7 @@ def integrated_gradients(  # noqa: PLR0913 - one argument for each option
     batch_size: int = 32,
     tokenizer: Any = None,
     target: int | str | None = None,
+    against: int | str | None = None,
     position: Position | None = None,
     truncate: Truncate = "error",
     device: Any = None,
@@ -134,10 +143,14 @@ def integrated_gradients(  # noqa: PLR0913 - one argument for each option
 
     text: a text or its token ids. model, tokenizer, target, position, truncate, device: as in
     `explain`.
-    baseline: the start of the path: zeros, or the embedding of one token at every position.
+    baseline: the start of the path, the same at every position: zeros, the mean embedding of the
+    vocabulary, or the embedding of one token. Models with RMSNorm, such as Llama, do not react to
+    the length of an embedding; for them, the path from zero needs many more steps than the others.
     steps: the number of points on the path. batch_size: the number of points to run at once.
-    Returns scores [1, 1, tokens], positive or negative. They sum to the target's logit for the text
-    minus its logit for the baseline; settings["error"] is the difference, which more steps reduce.
+    against: another class or token; explains logit(target) - logit(against).
+    Returns scores [1, 1, tokens], positive for tokens that support the target. They sum to the
+    explained score for the text minus that for the baseline; settings["error"] is the difference,
+    which more steps reduce.
     Raises MissingDependencyError without captum, InputError for an unknown baseline.
     """
     captum = import_optional("captum.attr", "integrated gradients")
@@ -149,6 +162,7 @@ def integrated_gradients(  # noqa: PLR0913 - one argument for each option
         model,
         tokenizer=tokenizer,
         target=target,
+        against=against,
         position=position,
         truncate=truncate,
         device=device,
@@ -173,22 +187,22 @@ def _differentiate(
     loaded: LoadedModel,
     encoded: Sequence[EncodedText],
     positions: Sequence[int],
-    indices: Sequence[int],
+    contrasts: Sequence[Contrast],
     module: Any,
     score: Score = "logit",
 ) -> tuple[Any, Any]:
-    """Differentiate the score of one outcome of each text with respect to the output of a module.
+    """Differentiate the score of one target of each text with respect to the output of a module.
 
-    positions, indices: where each text is predicted, and the index of its class or token.
+    positions, contrasts: where each text is predicted, and its target.
     Returns the gradients and the outputs of the module, both [texts, tokens, width] in float64.
     """
     torch = import_optional("torch", "gradients")
     with torch.enable_grad(), _leaves(module) as outputs:
         logits = run(loaded, collate(loaded, encoded), encoded, positions)
         scores = logits if score == "logit" else probabilities(loaded, logits)
-        chosen = scores[torch.arange(len(encoded)), list(indices)]
+        total = sum(contrast.score(row) for contrast, row in zip(contrasts, scores, strict=True))
         # Not backward(), which would leave gradients in the model's weights.
-        [gradient] = torch.autograd.grad(chosen.sum(), outputs[0])
+        [gradient] = torch.autograd.grad(total, outputs[0])
     return gradient.cpu().double(), outputs[0].detach().cpu().double()
 
 
@@ -212,7 +226,7 @@ def _find_module(loaded: LoadedModel, place: Place) -> Any:
     """Return the module whose output the gradient refers to."""
     check_choice("place", place, get_args(Place))
     if place == "words":
-        return loaded.model.get_input_embeddings()
+        return input_embeddings(loaded)
     module = getattr(getattr(loaded.model, "base_model", None), "embeddings", None)
     if module is None:
         raise InputError(
@@ -224,7 +238,7 @@ def _find_module(loaded: LoadedModel, place: Place) -> Any:
 
 
 def _score_function(loaded: LoadedModel, target: Target) -> Callable[[Any], Any]:
-    """Return the function from embeddings [points, tokens, width] to the target's logit [points].
+    """Return the function from embeddings [points, tokens, width] to the target's score [points].
 
     A hook on the embedding layer works for all models, also for those without `inputs_embeds`.
     """
@@ -233,13 +247,9 @@ def _score_function(loaded: LoadedModel, target: Target) -> Callable[[Any], Any]
     def score(points: Any) -> Any:
         n = len(points)
         repeated = {name: values.expand(n, -1) for name, values in inputs.items()}
-        layer = loaded.model.get_input_embeddings()
-        hook = layer.register_forward_hook(lambda _module, _inputs, _output: points)
-        try:
+        with replace_embeddings(loaded, lambda _output: points):
             logits = run(loaded, repeated, [target.encoded] * n, [target.position] * n)
-        finally:
-            hook.remove()
-        return logits[:, target.outcome.index]
+        return target.contrast.score(logits)
 
     return score
 
@@ -253,11 +263,14 @@ def _embed_baseline(loaded: LoadedModel, target: Target, baseline: Baseline) -> 
     """Return the embeddings [1, tokens, width] of the baseline."""
     torch = import_optional("torch", "gradients")
     ids = collate(loaded, [target.encoded])["input_ids"]
+    embeddings = _embed_ids(loaded, ids)
     if baseline == "zero":
-        return torch.zeros_like(_embed_ids(loaded, ids))
-    return _embed_ids(loaded, torch.full_like(ids, find_replacement(loaded, baseline)))
+        return torch.zeros_like(embeddings)
+    if baseline == "mean":
+        return mean_embedding(loaded).to(embeddings).expand_as(embeddings)
+    return _embed_ids(loaded, torch.full_like(ids, find_token(loaded, baseline)))
 
 
 def _embed_ids(loaded: LoadedModel, ids: Any) -> Any:
     with import_optional("torch", "gradients").no_grad():
-        return loaded.model.get_input_embeddings()(ids).detach()
+        return input_embeddings(loaded)(ids).detach()

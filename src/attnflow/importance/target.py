@@ -4,7 +4,7 @@
 serve many texts at once, for classifiers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from attnflow.attribution import Attribution
 from attnflow.errors import InputError
-from attnflow.explanation import Outcome
 from attnflow.models.inputs import (
     EncodedText,
     Truncate,
@@ -24,17 +23,15 @@ from attnflow.models.inputs import (
 )
 from attnflow.models.loading import LoadedModel, evaluation_mode, load_model, on_device
 from attnflow.models.prediction import (
+    Contrast,
     label_of,
     logits_of_batch,
-    predict,
     probabilities,
+    resolve_contrast,
     resolve_explained,
 )
 from attnflow.optional import import_optional
 from attnflow.selection import Position
-
-# Tokens that can replace others: our name, and the tokenizer's.
-REPLACEMENTS = {"unknown": "unk", "mask": "mask", "pad": "pad"}
 
 MAX_ROWS = 512  # rows of a batch
 MAX_LENGTH_RATIO = 1.25  # of the longest to the shortest text of a batch
@@ -45,12 +42,14 @@ class Target:
     """A class or token that the model predicts for a text.
 
     position: where a language model predicts; a classifier has no such position.
-    outcome: the class or token, and its probability for the unchanged text.
+    contrast: the class or token, and the one that it is compared with, if there is one.
+    logits: [classes] of the unchanged text.
     """
 
     encoded: EncodedText
     position: int
-    outcome: Outcome
+    contrast: Contrast
+    logits: Any
 
 
 @contextmanager
@@ -60,15 +59,16 @@ def open_target(
     *,
     tokenizer: Any,
     target: int | str | None,
+    against: int | str | None,
     position: Position | None,
     truncate: Truncate,
     device: Any,
 ) -> Iterator[tuple[LoadedModel, Target]]:
     """Load the model, run it on the text, and find the target. The options are those of `explain`.
 
+    against: a class or token to compare the target with.
     Inside the block, the model is in evaluation mode and on the device.
-    Raises InputError for several texts, and for a model without a prediction or with a decoder
-    beside its encoder.
+    Raises InputError for several texts, and for a model without a prediction.
     """
     check_argument_order(text, model)
     loaded = load_model(model, tokenizer)
@@ -85,16 +85,16 @@ def open_target(
     with on_device(loaded.model, device), evaluation_mode(loaded.model):
         with torch.no_grad():
             [logits] = run(loaded, collate(loaded, encoded), encoded, [place])
-        yield loaded, Target(encoded[0], place, predict(loaded, logits, target).target)
+        contrast = resolve_contrast(loaded, logits, target, against)
+        yield loaded, Target(encoded[0], place, contrast, logits)
 
 
 def check_task(loaded: LoadedModel) -> None:
-    """Raise InputError if the tokens of the model's predictions cannot be scored."""
-    if loaded.task in ("encoder", "seq2seq"):
-        given = "predicts nothing" if loaded.task == "encoder" else "is an encoder-decoder"
+    """Raise InputError if the model predicts nothing."""
+    if loaded.task == "encoder":
         raise InputError(
-            f"{loaded.name} {given}",
-            expected="a classifier, a masked or a causal language model",
+            f"{loaded.name} predicts nothing",
+            expected="a classifier or a language model",
             fix="Load a model with such a head.",
         )
 
@@ -128,55 +128,93 @@ def run(
     return logits_of_batch(loaded, loaded.model(**inputs).logits, encoded, positions)
 
 
+def input_embeddings(loaded: LoadedModel) -> Any:
+    """Return the module that embeds the tokens of the input; the encoder's, if there are two."""
+    model = loaded.model.get_encoder() if loaded.task == "seq2seq" else loaded.model
+    return model.get_input_embeddings()
+
+
+@contextmanager
+def replace_embeddings(loaded: LoadedModel, replace: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace the embeddings of the input in the next run of the model.
+
+    replace: takes the embeddings [rows, tokens, width] and returns others. This works for all
+    models, also for those without `inputs_embeds`.
+    """
+    is_done = False
+
+    def hook(_module: Any, _inputs: Any, output: Any) -> Any:
+        nonlocal is_done
+        if is_done:  # a decoder may share the embeddings of its encoder
+            return output
+        is_done = True
+        return replace(output)
+
+    handle = input_embeddings(loaded).register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 def to_attribution(
     loaded: LoadedModel,
     target: Target,
-    scores: Sequence[float],
+    scores: Any,
     *,
     method: str,
     settings: Mapping[str, Any],
     columns: Sequence[int] = (),
 ) -> Attribution:
-    """Return scores [columns] as an Attribution of one layer, the last, and one position."""
-    outcome = target.outcome
+    """Return scores [columns] as an Attribution of one layer, the last, and one position.
+
+    columns: the scored tokens; by default those of the input.
+    """
+    contrast = target.contrast
+    explained = {
+        "target": label_of(loaded, contrast.target),
+        "target_index": contrast.target,
+        "probability": float(probabilities(loaded, target.logits)[contrast.target]),
+    }
+    if contrast.against is not None:
+        explained |= {
+            "against": label_of(loaded, contrast.against),
+            "against_index": contrast.against,
+        }
     return Attribution(
         scores=np.asarray(scores, dtype=np.float64)[None, None, :],
         tokens=target.encoded.tokens,
         method=method,
         layers=(loaded.n_layers,),
         positions=(target.position,),
-        columns=tuple(columns),
-        settings={
-            **settings,
-            "target": outcome.label,
-            "target_index": outcome.index,
-            "probability": outcome.probability,
-        },
-    )
-
-
-def find_replacement(loaded: LoadedModel, name: str) -> int:
-    """Return the id of the "unknown", "mask" or "pad" token.
-
-    Raises InputError, with the tokens that exist, if the tokenizer has no such token.
-    """
-    ids = {
-        ours: getattr(loaded.tokenizer, f"{theirs}_token_id", None)
-        for ours, theirs in REPLACEMENTS.items()
-    }
-    token = ids.get(name)
-    if token is not None:
-        return int(token)
-    others = [repr(other) for other, i in ids.items() if i is not None]
-    raise InputError(
-        f"the tokenizer of {loaded.name} has no {name} token",
-        expected="a token to replace others with",
-        fix=f"It has {', '.join(others) or 'none of these tokens'}.",
+        columns=tuple(columns or range(target.encoded.n_inputs)),
+        settings={**settings, **explained},
     )
 
 
 def predict_classes(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> NDArray[np.float64]:
     """Return the probabilities [texts, classes] of a classifier."""
+    rows = [
+        probabilities(loaded, logits).cpu().double().numpy()
+        for logits in _class_logits(loaded, encoded)
+    ]
+    return np.asarray(rows)
+
+
+def classifier_targets(
+    loaded: LoadedModel, encoded: Sequence[EncodedText], classes: Sequence[int]
+) -> list[Target]:
+    """Return one target for each text. classes: the index of each text's class."""
+    return [
+        Target(text, 0, Contrast(int(index)), logits)
+        for text, index, logits in zip(
+            encoded, classes, _class_logits(loaded, encoded), strict=True
+        )
+    ]
+
+
+def _class_logits(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> list[Any]:
+    """Return the logits [classes] of a classifier for each text."""
     check_classifier(loaded)
     torch = import_optional("torch", "running a model")
     rows: dict[int, Any] = {}
@@ -184,20 +222,8 @@ def predict_classes(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> NDAr
         for batch in cut_batches(loaded, encoded, [1] * len(encoded)):
             texts = [encoded[i] for i in batch]
             logits = run(loaded, collate(loaded, texts), texts, [0] * len(texts))
-            chances = probabilities(loaded, logits).cpu().double().numpy()
-            rows.update(zip(batch, chances, strict=True))
-    return np.asarray([rows[i] for i in range(len(encoded))])
-
-
-def classifier_targets(
-    loaded: LoadedModel, encoded: Sequence[EncodedText], classes: Sequence[int]
-) -> list[Target]:
-    """Return one target for each text. classes: the index of each text's class."""
-    chances = predict_classes(loaded, encoded)
-    return [
-        Target(text, 0, Outcome(label_of(loaded, index), index, float(row[index])))
-        for text, index, row in zip(encoded, map(int, classes), chances, strict=True)
-    ]
+            rows.update(zip(batch, logits, strict=True))
+    return [rows[i] for i in range(len(encoded))]
 
 
 def cut_batches(

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from attnflow import InputError, MissingDependencyError
 from attnflow.cli.serve import register
-from attnflow.viewer.server import run as server
+from attnflow.viewer import server
 from attnflow.viewer.server.security import Limits
 from tests.refusal import refusal
 

@@ -51,6 +51,13 @@ def table(
         SpecialTokens,
         typer.Option(help="Include special tokens such as [CLS] in the ranks, or hide them."),
     ] = SpecialTokens.SHOW,
+    sign: Annotated[
+        Sign,
+        typer.Option(
+            help="Rank tokens by absolute scores, or by signed ones: tokens that support the "
+            "prediction first, tokens that oppose it last."
+        ),
+    ] = Sign.ABSOLUTE,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Print rank correlations of methods with importance scores and with each other, per layer.
@@ -61,7 +68,9 @@ def table(
         from attnflow.corpus.results import correlate, open_corpus
 
         with progress_bar("correlating") as progress:
-            agreements = correlate(open_corpus(folder), special=special.value, progress=progress)
+            agreements = correlate(
+                open_corpus(folder), special=special.value, sign=sign.value, progress=progress
+            )
         if output is Format.JSON:
             echo(json.dumps([_to_record(agreement) for agreement in agreements], indent=2))
         elif output is Format.CSV:

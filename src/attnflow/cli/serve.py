@@ -66,11 +66,11 @@ def serve(  # noqa: PLR0913 - one argument for each option
     Example: attnflow serve --model ./my-model --model bert-base-uncased
     """
     with clear_errors():
-        from attnflow.viewer.server import run
+        from attnflow.viewer import server
         from attnflow.viewer.server.security import Limits
 
         def ready(url: str) -> None:
-            if run.is_public(host):
+            if server.is_public(host):
                 typer.echo(
                     f"attnflow: warning: other machines can connect on {host}, and there is no "
                     "password",
@@ -80,7 +80,7 @@ def serve(  # noqa: PLR0913 - one argument for each option
             if open_:
                 typer.launch(url)
 
-        run.serve(
+        server.serve(
             model or (),
             host=host,
             port=port,

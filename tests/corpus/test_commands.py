@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -143,15 +142,12 @@ def test_pandas_and_polars_read_the_shards(scores):
     assert str(lazy.collect_schema()["flow"]) == "List(Float32)"
 
 
-def without_sign(example, name):
-    found = example.attribution(name)
-    return replace(found, scores=np.abs(found.scores))
-
-
-def test_the_table_is_the_mean_of_the_rank_correlations(scores):
+@pytest.mark.parametrize("sign", [None, "absolute", "signed"])
+def test_the_table_is_the_mean_of_the_rank_correlations(scores, sign):
     from attnflow.evaluation import rank_correlation, summarize
 
-    printed = json.loads(invoke("table", scores, "--format", "json").stdout)
+    asked = () if sign is None else ("--sign", sign)
+    printed = json.loads(invoke("table", scores, "--format", "json", *asked).stdout)
     assert len(printed) == 3 * 2 + 3
     stored = list(corpus.open_corpus(scores).examples())
     for one in printed:
@@ -160,7 +156,8 @@ def test_the_table_is_the_mean_of_the_rank_correlations(scores):
         rho = [
             rank_correlation(
                 example.attribution(one["method"], position=0),
-                without_sign(example, one["against"]),
+                example.attribution(one["against"]),
+                **({} if sign is None else {"sign": sign}),
             )
             for example in stored
         ]
@@ -168,6 +165,18 @@ def test_the_table_is_the_mean_of_the_rank_correlations(scores):
         np.testing.assert_allclose(one["mean"], expected.mean, atol=1e-9)
         np.testing.assert_allclose(one["sd"], expected.sd, atol=1e-9)
         assert one["n"] == expected.n.tolist()
+
+
+def test_the_sign_matters_only_to_scores_that_have_one(scores):
+    absolute, signed = (
+        json.loads(invoke("table", scores, "--format", "json", "--sign", sign).stdout)
+        for sign in ("absolute", "signed")
+    )
+    for first, second in zip(absolute, signed, strict=True):
+        assert (first["mean"] != second["mean"]) == (first["against"] == "blank_out")
+
+
+def test_tables_in_all_formats(scores):
     shown = invoke("table", scores).stdout
     assert "with blank_out" in shown
     assert "methods with each other" in shown

@@ -103,6 +103,17 @@ def test_different_texts_are_refused():
         rank_correlation(attribution([[[1, 2, 3, 4]]]), other)
 
 
+def test_a_token_that_opposes_the_prediction_counts_by_default():
+    attention = attribution([[[4, 3, 2, 1]]])
+    importance = attribution([[[-4, 3, -2, 1]]])
+    assert rank_correlation(attention, importance).tolist() == [1]
+    # Ranks 4, 3, 2, 1 and 1, 4, 2, 3: the squared differences 9, 1, 0, 4 sum to 14.
+    signed = rank_correlation(attention, importance, sign="signed")
+    assert signed.tolist() == pytest.approx([1 - 6 * 14 / (4 * 15)])
+    with refusal(InputError, "sign is 'both'", "'absolute' or 'signed'"):
+        rank_correlation(attention, importance, sign="both")  # type: ignore[arg-type]
+
+
 def test_importance_of_several_layers_is_refused():
     several = attribution([[[1, 2, 3, 4]], [[1, 2, 3, 4]]], layers=(1, 2))
     with refusal(ShapeError, "2"):

@@ -5,6 +5,7 @@ import io
 import json
 import shlex
 from collections import Counter
+from enum import StrEnum
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,6 +37,13 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 1000  # of a printed text
 MAX_LISTED = 10  # missing shards
 FolderArgument = Annotated[Path, typer.Argument(help="Folder of `corpus run`.")]
+
+
+class Sign(StrEnum):
+    """Which scores to rank."""
+
+    ABSOLUTE = "absolute"
+    SIGNED = "signed"
 
 
 def register(app: typer.Typer) -> None:

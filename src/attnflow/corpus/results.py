@@ -20,7 +20,7 @@ from attnflow.corpus.manifest import Manifest, changed_files, checksum_model, re
 from attnflow.corpus.settings import Settings
 from attnflow.corpus.store import Folder, open_folder
 from attnflow.errors import FileError, InputError, SelectionError
-from attnflow.evaluation.correlation import spearman
+from attnflow.evaluation.correlation import Sign, apply_sign, spearman
 from attnflow.explainer import explain
 from attnflow.models.loading import first_line
 from attnflow.optional import import_optional
@@ -244,12 +244,12 @@ def correlate(
     corpus: Corpus,
     *,
     special: Literal["show", "hide"] = "show",
+    sign: Sign = "absolute",
     progress: Progress | None = None,
 ) -> list[Agreement]:
     """Correlate every method with every importance score, and with every other method.
 
-    Importance scores count by their absolute value, as in the paper's tables: a token that lowers
-    the probability of the prediction is important, too.
+    sign: as in `attnflow.evaluation.rank_correlation`; the corpus itself has signed scores.
     special: "hide" leaves special tokens such as [CLS] out of the ranks.
     progress: called with the numbers of finished shards and of all shards.
     Raises InputError if there is nothing to compare.
@@ -261,7 +261,7 @@ def correlate(
     columns = ["explained", "position", "layer", "special", *_names_in(pairs)]
     for done, entry in enumerate(entries, start=1):
         for group in row_groups(corpus.folder.parquet(entry.shard), columns):
-            layers = _add_group(group, pairs, sums, special) or layers
+            layers = _add_group(group, pairs, sums, special, sign) or layers
         if progress is not None:
             progress(done, len(entries))
     if not any(entry.rows > entry.rejected for entry in entries):
@@ -328,6 +328,7 @@ def _add_group(
     pairs: list[tuple[str, str]],
     sums: dict[tuple[str, str], _Sums],
     special: str,
+    sign: Sign,
 ) -> tuple[int, ...]:
     """Add the examples of a row group; returns its layers, empty if it has no such rows."""
     pa = import_optional("pyarrow", "reading a corpus")
@@ -338,7 +339,8 @@ def _add_group(
         return ()
     for arrays, hidden in _by_length(group, _names_in(pairs), len(layers)):
         for method, against in pairs:
-            first, second = arrays[method], np.abs(arrays[against])  # [examples, layers, tokens]
+            # [examples, layers, tokens]
+            first, second = (apply_sign(arrays[name], sign) for name in (method, against))
             keep = ~np.isnan(first[:, 0]) & ~np.isnan(second[:, 0])
             if special == "hide":
                 keep &= ~hidden

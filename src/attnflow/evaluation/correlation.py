@@ -1,6 +1,6 @@
 """Spearman's rank correlation between scores of the same tokens, with ties."""
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,7 @@ from attnflow.optional import import_optional
 from attnflow.selection import Position
 
 Ties: TypeAlias = Literal["average", "dense"]
+Sign: TypeAlias = Literal["absolute", "signed"]
 
 # Scores closer than this are tied. Flows are exact to 1e-12, and many differ by rounding only.
 TIE_TOLERANCE = 1e-9
@@ -85,10 +86,26 @@ def spearman(
     return np.asarray(np.where(flat, np.nan, np.clip(rho, -1, 1)))
 
 
+def apply_sign(scores: NDArray[np.float64], sign: Sign) -> NDArray[np.float64]:
+    """Return the scores to rank: their absolute values, or the scores themselves.
+
+    Scores such as blank-out are positive for tokens that support the prediction and negative for
+    those that oppose it. Attention tells how much a token counts and not in which direction, so
+    "absolute" is the default wherever the two are compared, as in the paper.
+    Raises InputError for another value of sign.
+
+    >>> apply_sign(np.asarray([0.5, -0.7]), "absolute").tolist()
+    [0.5, 0.7]
+    """
+    check_choice("sign", sign, get_args(Sign))
+    return np.abs(scores) if sign == "absolute" else scores
+
+
 def rank_correlation(
     attention: Attribution,
     importance: Attribution,
     *,
+    sign: Sign = "absolute",
     position: Position | None = None,
     ties: Ties = "average",
     tolerance: float = TIE_TOLERANCE,
@@ -96,6 +113,8 @@ def rank_correlation(
     """Spearman's rho between two Attributions of one position, for each layer of the first.
 
     importance: an Attribution with one layer, such as blank-out or gradients.
+    sign: "absolute" ranks tokens by absolute scores, so that a token which opposes the prediction
+    is important, too; "signed" ranks those last.
     position: an index or the text of a token; by default the only position of `importance`.
     Tokens that only one of them has are ignored.
     Returns [..., layers]; nan as in `spearman`.
@@ -124,7 +143,7 @@ def rank_correlation(
     place = importance.positions[0] if position is None else position
     shared = [i for i in attention.columns if i in importance.columns]
     rows, others = (
-        to_numpy(one[place])[..., [one.columns.index(i) for i in shared]]
+        apply_sign(to_numpy(one[place])[..., [one.columns.index(i) for i in shared]], sign)
         for one in (attention, importance)
     )
     return spearman(rows, others, ties=ties, tolerance=tolerance)

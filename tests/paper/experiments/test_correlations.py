@@ -28,7 +28,7 @@ def test_correlations_by_hand():
 def test_importance_is_absolute_by_default():
     measured = [{"blank_out": np.asarray([-0.5, 0.25])}]
     assert select(measured, "blank_out")[0].tolist() == [0.5, 0.25]
-    assert select(measured, "blank_out", lambda row: row)[0].tolist() == [-0.5, 0.25]
+    assert select(measured, "blank_out", "signed")[0].tolist() == [-0.5, 0.25]
 
 
 def test_undefined_correlations_are_none_and_counted():

@@ -97,7 +97,7 @@ TOLERANCE = 0.02  # smaller differences of correlations do not count in CLAIMS
 
 def run_table1(options: Options, progress: Progress | None) -> Result:
     """Correlate the three methods with blank-out on held-out sentences."""
-    variants = {"signed change": partial(select, name="blank_out", transform=lambda row: row)}
+    variants = {"signed change": partial(select, name="blank_out", sign="signed")}
     numbers, settings = correlate_agreement("blank_out", variants, options, progress)
     return Result("table1", numbers, settings)
 

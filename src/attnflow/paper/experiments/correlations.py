@@ -1,13 +1,13 @@
 """Rank correlations of attention scores with token importance, summarized as JSON values."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.evaluation import bootstrap_intervals, compare_paired, holm, spearman, summarize
-from attnflow.evaluation.correlation import Ties
+from attnflow.evaluation.correlation import Sign, Ties, apply_sign
 from attnflow.evaluation.significance import RESAMPLES
 from attnflow.paper.experiments.experiment import PAPER_METHODS
 from attnflow.paper.experiments.measurements import Measurement
@@ -46,12 +46,10 @@ def correlate(
 
 
 def select(
-    importance: Sequence[Measurement],
-    name: str,
-    transform: Callable[[NDArray[np.float64]], NDArray[np.float64]] = np.abs,
+    importance: Sequence[Measurement], name: str, sign: Sign = "absolute"
 ) -> list[NDArray[np.float64]]:
-    """Return one kind of importance [tokens] of each example; absolute values by default."""
-    return [transform(example[name]) for example in importance]
+    """Return one kind of importance [tokens] of each example. sign: as in `rank_correlation`."""
+    return [apply_sign(example[name], sign) for example in importance]
 
 
 def summarize_correlations(correlations: Correlations) -> dict[str, Any]:

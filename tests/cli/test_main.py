@@ -168,17 +168,35 @@ def test_a_mistyped_command_is_misuse_and_similar_ones_are_listed():
     assert "'explain'" in result.stderr
 
 
-def test_a_command_loads_no_other_command():
+def modules_after(*arguments):
+    """The modules of attnflow that a command loads in a fresh interpreter."""
     code = (
-        "import sys\nfrom attnflow.cli.main import COMMANDS, main\n"
+        "import sys\nfrom attnflow.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "print(*sorted({module for module, _ in COMMANDS.values()} & set(sys.modules)))"
+        "print(*sorted(name for name in sys.modules if name.startswith('attnflow')))"
     )
-    for arguments, loaded in ((["explain", "--help"], ["attnflow.cli.explain"]), (["--help"], [])):
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
-        )
-        assert done.stdout.splitlines()[-1].split() == loaded
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_a_command_loads_no_other_command():
+    modules = {module for module, _ in cli.COMMANDS.values()}
+    assert modules & modules_after("--help") == set()
+    assert modules & modules_after("explain", "--help") == {"attnflow.cli.explain"}
+    assert modules & modules_after("trace", "--help") == {
+        "attnflow.cli.explain",
+        "attnflow.cli.trace",
+    }
+
+
+@pytest.mark.slow
+def test_explaining_a_text_loads_nothing_for_files_token_ids_or_plain_torch_models():
+    loaded = modules_after("explain", "the keys to the cabinet")
+    assert "attnflow.methods.rollout" in loaded
+    unneeded = {"storage", "models.token_ids", "models.vision", "models.capture.torch_hooks"}
+    assert loaded & {f"attnflow.{name}" for name in unneeded} == set()
 
 
 def test_a_dataclass_of_options_becomes_options():

@@ -105,10 +105,7 @@ def encode_text(loaded: LoadedModel, text: str, *, truncate: Truncate = "error")
     Raises InputError if the text is empty, too long or not a string.
     """
     check_choice("truncate", truncate, get_args(Truncate))
-    if not isinstance(text, str):
-        from attnflow.models.token_ids import invalid_type
-
-        raise invalid_type(text)
+    _check_text(text)
     encoding = _tokenize(loaded.tokenizer, text)
     ids = encoding["input_ids"]
     if not text.strip() or not ids:
@@ -179,6 +176,13 @@ def find_device(model: Any) -> Any:
     if first is None:
         return import_optional("torch", "running a model").device("cpu")
     return first.device
+
+
+def _check_text(text: Any) -> None:
+    if not isinstance(text, str):
+        from attnflow.models.token_ids import invalid_type
+
+        raise invalid_type(text)
 
 
 class _Row(dict[str, Any]):

@@ -6,9 +6,9 @@ The method is that of Brunner et al. (2020), "On Identifiability in Transformers
 import torch
 from torch import Tensor
 
-from attnflow.edges.projection import head_projections, require_values
+from attnflow.edges.projection import head_projections
 from attnflow.layers import Heads
-from attnflow.models.capture.call import AttentionCall, DotProductCall
+from attnflow.models.capture.call import AttentionCall, DotProductCall, require_dot_product
 from attnflow.models.capture.merge import merge_edges
 
 # Directions of the values below this fraction of the largest are rounding errors: float32 resolves
@@ -23,7 +23,7 @@ def effective_edges(call: AttentionCall, *, heads: Heads) -> Tensor:
     positive weight.
     Raises AttentionError if values or output projection are not known.
     """
-    effective = effective_attention(require_values(call, "effective"))
+    effective = effective_attention(require_dot_product(call))
     return merge_edges(effective.abs(), heads, call.layer)
 
 

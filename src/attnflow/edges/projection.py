@@ -29,21 +29,6 @@ AROUND = (
 )
 
 
-def require_values(call: AttentionCall, edges: str) -> DotProductCall:
-    """Return the call if it has queries, keys and values.
-
-    edges: the name of the edges that need them.
-    Raises AttentionError if the model only returned its weights.
-    """
-    if isinstance(call, DotProductCall):
-        return call
-    raise AttentionError(
-        f"{describe_model(call.model)} returns attention weights but not values",
-        expected=f"both for edges={edges!r}",
-        fix="Use edges='attention' or edges='gradient'.",
-    )
-
-
 def head_projections(call: DotProductCall) -> Tensor:
     """Return the part of the output projection that applies to each head, [heads, width, hidden].
 

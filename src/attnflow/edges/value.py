@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from attnflow.edges.projection import head_projections, require_values
+from attnflow.edges.projection import head_projections
 from attnflow.layers import Heads
-from attnflow.models.capture.call import AttentionCall, DotProductCall
+from attnflow.models.capture.call import AttentionCall, DotProductCall, require_dot_product
 from attnflow.models.capture.merge import merge_edges
 
 
@@ -19,7 +19,7 @@ def value_edges(call: AttentionCall, *, heads: Heads) -> Tensor:
     For one head, or other ways to merge heads, the length is taken for each head.
     Raises AttentionError if values or output projection are not known.
     """
-    call = require_values(call, "value")
+    call = require_dot_product(call)
     value = call.for_heads(call.value)
     value = value.to(torch.promote_types(value.dtype, torch.float32))
     projected = value @ head_projections(call)  # [batch, heads, keys, hidden]

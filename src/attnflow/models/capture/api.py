@@ -18,9 +18,11 @@ from attnflow.graph import AttentionGraph
 from attnflow.layers import Heads, ResidualWeight, describe_heads, resolve_residual
 from attnflow.methods.rollout import add_layer
 from attnflow.models.capture.call import AttentionCall, describe_model
+from attnflow.models.capture.contributions import LayerContributions
 from attnflow.models.capture.forward import check_arguments, run_model
 from attnflow.models.capture.graphs import Padding, build_graphs, check_examples
 from attnflow.models.capture.merge import KeptHeads, merge_call, merge_edges, remove_sink
+from attnflow.models.capture.residual_stream import ResidualStream, TracedLayer
 from attnflow.models.capture.roles import Role, Roles
 from attnflow.models.capture.weight_gradients import RecordedWeights, Target, score_output
 from attnflow.selection import Positions, resolve_positions
@@ -112,6 +114,23 @@ def capture_graphs(
         settings={"heads": describe_heads(heads), "edges": edges},
     )
     return graphs, output
+
+
+def capture_contributions(
+    model: nn.Module, inputs: Mapping[str, Any]
+) -> tuple[list[LayerContributions], Any]:
+    """Run the model, and return what each position adds to others through attention.
+
+    model, inputs: as for `capture_attentions`.
+    Returns one LayerContributions per attention layer, in the order in which they run, for the
+    whole batch with its padding; and the output of the model. A decoder layer of an encoder-decoder
+    has two, self-attention and cross-attention.
+    Raises AttentionError if the model computes its attention where it cannot be observed, or if the
+    way from attention to the residual stream is not a chain of affine steps.
+    """
+    layers: list[LayerContributions] = []
+    _, output = _run_contributions(model, inputs, layers.append)
+    return layers, output
 
 
 def capture_rollout(
@@ -317,12 +336,39 @@ def _check_not_negative(smallest: Sequence[Tensor], weighting: EdgeWeighting) ->
             )
 
 
+def _run_contributions(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    observe: Callable[[LayerContributions], None],
+    kept_heads: KeptHeads | None = None,
+) -> tuple[Roles, Any]:
+    """Run the model, and show the contributions of each layer, in the order of the layers."""
+    roles_so_far: list[Role] = []
+
+    def hand_over(layer: TracedLayer) -> None:
+        observe(LayerContributions(layer, is_cross=roles_so_far[layer.index] == "cross"))
+
+    stream = ResidualStream(hand_over)
+
+    def begin(call: AttentionCall, role: Role) -> None:
+        roles_so_far.append(role)
+        if kept_heads is not None:
+            kept_heads.add(call, role)
+        stream.start(call)
+
+    with stream:
+        roles, output = _run(model, inputs, begin, values=True)
+        stream.finish()
+    return roles, output
+
+
 def _run(
     model: nn.Module,
     inputs: Mapping[str, Any],
     observe: Callable[[AttentionCall, Role], None],
     *,
     differentiable: bool = False,
+    values: bool = False,
 ) -> tuple[Roles, Any]:
     """Run the model, show each attention call with its role, and check that they fit together."""
     check_arguments(model, inputs)
@@ -333,6 +379,7 @@ def _run(
             inputs,
             lambda call: observe(call, roles.add(call)),
             differentiable=differentiable,
+            values=values,
         )
     roles.finish()
     return roles, output

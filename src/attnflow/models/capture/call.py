@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from attnflow.errors import AttentionError
+
 # How many weights are computed at a time. On a CPU they should stay in its cache; a GPU needs
 # enough of them to be busy.
 BLOCK_SIZE = {"cpu": 2**18, "cuda": 2**25}
@@ -31,14 +33,24 @@ class AttentionCall(ABC):
 
     model: the model that runs. layer: the name of the layer in messages, such as "layer 3".
     module: the attention module, or None if it is not known.
+    value: [batch, key heads, keys, width], or None if the model only returned its weights.
     output: [batch, heads, queries, width], or None. If an observer sets it, the layer returns it
     and attention is not computed again.
+    on_output: called with the output that the layer returns, whatever its order of axes.
     """
 
     model: nn.Module
     layer: str = "the layer"
     module: nn.Module | None
+    value: Tensor | None
     output: Tensor | None = None
+    on_output: Callable[[Tensor], None] | None = None
+
+    def finish(self, output: Tensor) -> Tensor:
+        """Tell the observer which tensor the layer returns, and return it."""
+        if self.on_output is not None:
+            self.on_output(output)
+        return output
 
     @property
     @abstractmethod
@@ -76,6 +88,14 @@ class AttentionCall(ABC):
         for row in range(0, n_queries, rows):
             for head in range(0, n_heads, heads):
                 yield slice(head, head + heads), slice(row, row + rows)
+
+    def for_heads(self, tensor: Tensor, heads: slice = ALL) -> Tensor:
+        """Repeat keys or values [batch, key heads, ...] for each of the query heads."""
+        n_heads = self.shape[1]
+        shared = n_heads // tensor.shape[1]
+        if shared == 1:
+            return tensor[:, heads]
+        return tensor[:, torch.arange(n_heads, device=tensor.device)[heads] // shared]
 
 
 @dataclass(eq=False)
@@ -211,25 +231,19 @@ class DotProductCall(AttentionCall):
         assert self.output is not None
         return self.output
 
-    def for_heads(self, tensor: Tensor, heads: slice = ALL) -> Tensor:
-        """Repeat keys or values [batch, key heads, ...] for each of the query heads."""
-        n_heads = self.shape[1]
-        shared = n_heads // tensor.shape[1]
-        if shared == 1:
-            return tensor[:, heads]
-        return tensor[:, torch.arange(n_heads, device=tensor.device)[heads] // shared]
-
 
 @dataclass(eq=False)
 class ReturnedCall(AttentionCall):
-    """Attention weights that a model returned after it ran: queries and values are not known.
+    """Attention weights that a model computed by itself: queries and keys are not known.
 
     returned: [batch, heads, queries, keys]. role: "self", "encoder", "decoder" or "cross".
+    value: [batch, heads, keys, width], if the product of weights and values was observed.
     """
 
     returned: Tensor
     role: str = "self"
     module: nn.Module | None = None
+    value: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -270,6 +284,21 @@ class Scratch:
         if slot not in self.buffers or self.buffers[slot].numel() < size:
             self.buffers[slot] = like.new_empty(size)
         return self.buffers[slot][:size].view(shape)
+
+
+def require_dot_product(call: AttentionCall) -> DotProductCall:
+    """Return the call if it has queries, keys and values.
+
+    Raises AttentionError if the model computed its weights by itself.
+    """
+    if isinstance(call, DotProductCall):
+        return call
+    raise AttentionError(
+        f"{describe_model(call.model)} returns attention weights but not values",
+        expected="a model whose attention can be observed while it runs",
+        fix="Load the model with attn_implementation='sdpa', or use edges='attention' or "
+        "edges='gradient'.",
+    )
 
 
 def name_layers(model: nn.Module, observer: Observer) -> Observer:

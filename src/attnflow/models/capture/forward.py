@@ -24,12 +24,18 @@ from attnflow.models.loading import evaluation_mode
 
 
 def run_model(
-    model: nn.Module, inputs: Mapping[str, Any], observer: Observer, *, differentiable: bool = False
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    observer: Observer,
+    *,
+    differentiable: bool = False,
+    values: bool = False,
 ) -> Any:
     """Run model(**inputs) in evaluation mode, and return its output.
 
     observer: called with each layer's AttentionCall, in the order in which layers run.
     differentiable: whether to record the operations for gradients.
+    values: whether the observer needs values. The weights that a model returns do not suffice then.
     Training flags and attention implementation of the model are restored, also after an error.
     """
     check_arguments(model, inputs)
@@ -44,19 +50,28 @@ def run_model(
                 return model(**inputs)
         from attnflow.models.capture import transformers_hooks
 
+        calls_seen = 0
+
+        def count_calls(call: AttentionCall) -> None:
+            nonlocal calls_seen
+            calls_seen += 1
+            observer(call)
+
+        wanted = _wants_weights(model, inputs)
         if transformers_hooks.uses_registry(model):
-            calls_seen = 0
-
-            def count_calls(call: AttentionCall) -> None:
-                nonlocal calls_seen
-                calls_seen += 1
-                observer(call)
-
-            wanted = _wants_weights(model, inputs)
             with transformers_hooks.observe_model(model, count_calls, returns_weights=wanted):
                 output = model(**inputs)
             if calls_seen or "output_attentions" not in signature(model.forward).parameters:
                 return output
+        elif _implementation(model) == "sdpa" and not wanted:  # calls the function of torch itself
+            from attnflow.models.capture import torch_hooks
+
+            with torch_hooks.observe_model(model, count_calls):
+                output = model(**inputs)
+            if calls_seen:
+                return output
+        if values:
+            return _run_observing_products(model, inputs, observer)
         return _run_returning_weights(model, inputs, observer)
 
 
@@ -85,15 +100,40 @@ def _has_transformers_model(model: nn.Module) -> bool:
     )
 
 
+def _implementation(model: nn.Module) -> str | None:
+    """The name of the attention implementation that a model of transformers was loaded with."""
+    return getattr(getattr(model, "config", None), "_attn_implementation", None)
+
+
 def _wants_weights(model: nn.Module, inputs: Mapping[str, Any]) -> bool:
     """Whether the caller or the configuration asks for attention weights in the output."""
     config = getattr(model, "config", None)
     return bool(inputs.get("output_attentions", getattr(config, "output_attentions", False)))
 
 
+def _run_observing_products(model: nn.Module, inputs: Mapping[str, Any], observer: Observer) -> Any:
+    """Run a model that computes attention by itself, and observe products of weights and values.
+
+    Raises AttentionError if there are none.
+    """
+    from attnflow.models.capture.torch_hooks import ObservedProducts
+
+    batch = next(value.shape[0] for value in inputs.values() if isinstance(value, Tensor))
+    with ObservedProducts(observer, batch) as products:
+        output = model(**inputs)
+    if products.n_calls:
+        return output
+    raise AttentionError(
+        f"the values of the attention of {describe_model(model)} could not be observed",
+        expected="attention as a softmax, followed by a product with the values",
+        fix="Load the model with attn_implementation='sdpa' or 'eager', or use edges='attention' "
+        "or edges='gradient'.",
+    )
+
+
 def _run_returning_weights(model: nn.Module, inputs: Mapping[str, Any], observer: Observer) -> Any:
     """Run the model with output_attentions=True, and remove the weights from its output again."""
-    implementation = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    implementation = _implementation(model)
     if implementation not in ("eager", None):
         # The model would build its mask for one kernel and compute the weights with another.
         raise AttentionError(

@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from attnflow.errors import InputError
-from attnflow.models.capture.call import DotProductCall, Observer, prefers_weights
+from attnflow.models.capture.call import DotProductCall, Observer, ReturnedCall, prefers_weights
 
 _ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
 _FORWARD = signature(nn.MultiheadAttention.forward)
@@ -100,7 +100,10 @@ class _ObservedAttention(TorchFunctionMode):
         if running is not None and running.needs_weights:
             running.weights = call.weights().to(call.query.dtype)
         self.observer(call)
-        return scaled_dot_product_attention(*args, **kwargs) if call.output is None else call.output
+        output = call.output
+        if output is None:
+            output = scaled_dot_product_attention(*args, **kwargs)
+        return call.finish(output)
 
     def enter(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Before an nn.MultiheadAttention runs: set need_weights=False, which uses the function."""
@@ -123,6 +126,49 @@ class _ObservedAttention(TorchFunctionMode):
         if not args[0].is_nested and args[0].dim() == 2:  # without a batch
             weights = weights[0]
         return output[0], weights.mean(-3) if running.averages_heads else weights
+
+
+class ObservedProducts(TorchFunctionMode):
+    """While active, shows products of attention weights and values to the observer.
+
+    For models that compute attention step by step: a softmax, perhaps dropout, and a product with
+    the values, whose batch and heads may be one axis. batch: the size of the batch.
+    """
+
+    KEEP = frozenset({"dropout", "to", "type_as", "float", "half", "view", "reshape"})
+
+    def __init__(self, observer: Observer, batch: int) -> None:
+        super().__init__()
+        self.observer = observer
+        self.batch = batch
+        self.n_calls = 0
+        self.weights: dict[int, Tensor] = {}  # kept, so that no id is used twice
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not isinstance(result, Tensor):
+            return result
+        name = getattr(func, "__name__", "").strip("_")
+        if name == "softmax" and result.dim() in (3, 4):
+            self.weights = {id(result): result}
+        elif args and id(args[0]) in self.weights:
+            if name in self.KEEP:
+                self.weights[id(result)] = result
+            elif name in {"matmul", "bmm"}:
+                self._show(args[0], args[1], result)
+        return result
+
+    def _show(self, weights: Tensor, values: Tensor, output: Tensor) -> None:
+        batched = [
+            tensor.reshape(self.batch, -1, *tensor.shape[-2:]) for tensor in (weights, values)
+        ]
+        call = ReturnedCall(batched[0], value=batched[1])
+        self.weights = {}
+        self.n_calls += 1
+        self.observer(call)
+        call.finish(output)
 
 
 def _make_call(arguments: dict[str, Any], module: nn.Module | None) -> DotProductCall:

@@ -150,9 +150,9 @@ def compute_attention(  # noqa: PLR0913, PLR0917 - the registry sets the signatu
         observation.observer(call)
         weights = call.weights().to(query.dtype) if observation.returns_weights else None
     if call.output is not None:
-        return pack_heads(call.output), weights
+        return call.finish(pack_heads(call.output)), weights
     if eager or beyond_sdpa:
-        return pack_heads(call.compute_output()), weights
+        return call.finish(pack_heads(call.compute_output())), weights
     output, _ = sdpa_attention_forward(
         module,
         query,
@@ -163,7 +163,7 @@ def compute_attention(  # noqa: PLR0913, PLR0917 - the registry sets the signatu
         is_causal=is_causal,
         position_bias=position_bias,
     )
-    return output, weights
+    return call.finish(output), weights
 
 
 def _check_supported(module: nn.Module, dropout: float, kwargs: dict[str, Any]) -> None:

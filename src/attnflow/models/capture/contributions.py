@@ -1,0 +1,216 @@
+"""What each position adds to the residual stream of others through attention.
+
+`LayerContributions` holds one layer: z_ij, the vector that key j adds to position i with all heads
+summed and projected, and x_i, the residual stream that it is added to. Normalization between
+attention and the sum is frozen at its real statistics, so that the z_ij and the biases add up to
+exactly what the model added. Edges are computed from these vectors block by block: the vectors of
+all pairs are never in memory at once.
+"""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from attnflow.errors import InputError
+from attnflow.layers import Heads
+from attnflow.models.capture.call import AttentionCall, DotProductCall
+from attnflow.models.capture.residual_stream import TracedLayer
+
+# How many numbers the vectors of one block may have.
+BLOCK_SIZE = {"cpu": 2**22, "cuda": 2**27}
+
+# Scores [batch, queries, parts] from vectors [batch, queries, parts, hidden], and what they add up
+# to, [batch, queries, hidden].
+Score = Callable[[Tensor, Tensor], Tensor]
+
+
+class LayerContributions:
+    """The contributions of one attention layer, for a batch.
+
+    call: the attention of the layer. residual: [batch, queries, hidden], the residual stream x.
+    added: [batch, queries, hidden], what the model added to it: sum_j z_ij + bias_i.
+    bias: the part of `added` that comes from no key.
+    output: [batch, queries, hidden], the residual stream after the sum.
+    n_norms: how many normalizations follow the sum: 0 in models with pre-normalization, 2 in
+    encoders with post-normalization, the second after the feed-forward layer.
+    is_cross: whether keys are positions of another sequence, as in cross-attention.
+    """
+
+    def __init__(self, traced: TracedLayer, *, is_cross: bool = False) -> None:
+        assert traced.branch is not None
+        assert traced.residual is not None
+        assert traced.added is not None
+        self.call: AttentionCall = traced.call
+        self.is_cross = is_cross
+        self.residual = _precise(traced.residual)
+        self.added = _precise(traced.added)
+        self.output = self.residual + self.added
+        self.n_norms = len(traced.norms)
+        self._branch = traced.branch
+        self._norms = traced.norms
+        self._normalized = traced.normalized
+
+    @property
+    def bias(self) -> Tensor:
+        """The part of what the layer adds that comes from no key, [batch, queries, hidden]."""
+        bias = self._branch.bias
+        return torch.zeros_like(self.added) if bias is None else bias.expand_as(self.added)
+
+    @torch.no_grad()
+    def contributions(self, heads: Heads = "mean") -> Tensor:
+        """The vectors z_ij, [batch, queries, keys, hidden], all at once: for short inputs.
+
+        heads: "mean" for all heads summed, or the index of one head.
+        """
+        return torch.cat([self._pad(parts, -2) for _, parts in self._blocks(heads, 0)], dim=1)
+
+    @torch.no_grad()
+    def score(self, function: Score, *, heads: Heads = "mean", norms: int = 0) -> Tensor:
+        """Score what each key contributes to each query, block by block.
+
+        function: from vectors [batch, queries, parts, hidden] and what they add up to, [batch,
+        queries, hidden], to scores [batch, queries, parts].
+        heads: "mean" for all heads summed, or the index of one head, which leaves the others out.
+        norms: how many of the normalizations that follow the sum to apply to the vectors.
+        Returns [batch, queries, keys]: the residual stream is part of the vector of the query's own
+        position. In cross-attention, which has no such key, it comes last: [batch, queries,
+        keys + 1].
+        """
+        norms = min(norms, self.n_norms)
+        own, total = self._own(norms), self._total(norms)
+        rows_of_scores = []
+        for rows, parts in self._blocks(heads, norms):
+            if self.is_cross:
+                scores = function(parts, total[:, rows])
+                residual = function(own[:, rows].unsqueeze(2), total[:, rows])
+                rows_of_scores.append(torch.cat([scores, residual], -1))
+                continue
+            positions = torch.arange(rows.start, rows.stop, device=parts.device)
+            parts[:, positions - rows.start, positions] += own[:, rows]
+            rows_of_scores.append(self._pad(function(parts, total[:, rows]), -1))
+        return torch.cat(rows_of_scores, dim=1)
+
+    @torch.no_grad()
+    def mixing_ratio(self, norms: int = 2) -> Tensor:
+        """How much of each position comes from other positions, [batch, queries], from 0 to 1.
+
+        The length of what other positions contribute, relative to that plus the length of what the
+        position itself contributes: its residual stream, and its attention to itself (Kobayashi et
+        al. 2021).
+        """
+        norms = min(norms, self.n_norms)
+        own = self._own(norms)
+        ratios = []
+        for rows, parts in self._blocks("mean", norms):
+            mixed = parts.sum(2)
+            kept = own[:, rows]
+            if not self.is_cross:
+                positions = torch.arange(rows.start, rows.stop, device=parts.device)
+                diagonal = parts[:, positions - rows.start, positions]
+                mixed, kept = mixed - diagonal, kept + diagonal
+            length = torch.linalg.vector_norm(mixed, dim=-1)
+            total = length + torch.linalg.vector_norm(kept, dim=-1)
+            ratios.append(length / total.clamp_min(torch.finfo(total.dtype).tiny))
+        return torch.cat(ratios, dim=1)
+
+    def _own(self, norms: int) -> Tensor:
+        """The residual stream [batch, queries, hidden] after some normalizations."""
+        own = self.residual
+        for norm in self._norms[:norms]:
+            own = norm.transform(own)
+            if norm.scale is not None:
+                own = own * norm.scale
+        return own
+
+    def _total(self, norms: int) -> Tensor:
+        """What all contributions add up to, with biases: the output, perhaps normalized.
+
+        After the second normalization it would include the feed-forward layer, which is no
+        contribution; the sum after the first is normalized by the second instead.
+        """
+        if norms == 0 or self._normalized is None:
+            return self.output
+        total = _precise(self._normalized)
+        for norm in self._norms[1:norms]:
+            total = norm.transform(total)
+            if norm.scale is not None:
+                total = total * norm.scale
+        return total
+
+    def _blocks(self, heads: Heads, norms: int) -> Iterator[tuple[slice, Tensor]]:
+        """Queries, and the vectors [batch, queries, keys, hidden] of keys, block by block.
+
+        Keys after the last query of a block are left out if attention is causal.
+        """
+        chosen = _choose_heads(heads, self.call)
+        matrix = self._matrix(chosen)
+        assert self.call.value is not None
+        values = _precise(self.call.for_heads(self.call.value, chosen))  # [batch, heads, keys, w]
+        if self._branch.gate is None:
+            values = self._transform(values @ matrix, norms)
+        batch, n_heads, n_queries, n_keys = self.call.shape
+        width = self.call.value.shape[-1]
+        is_causal = isinstance(self.call, DotProductCall) and self.call.causal
+        size = BLOCK_SIZE.get(self.call.device.type, BLOCK_SIZE["cuda"])
+        step = min(max(size // (batch * n_keys * matrix.shape[-1]), 1), n_queries)
+        for first in range(0, n_queries, step):
+            rows = slice(first, min(first + step, n_queries))
+            keys = slice(0, rows.stop if is_causal else n_keys)
+            weights = self.call.weights(chosen, rows)[..., keys].to(values.dtype)
+            for scale in (self._branch.scale, *(norm.scale for norm in self._norms[:norms])):
+                if scale is not None:
+                    weights = weights * scale[:, None, rows].to(weights)
+            if self._branch.gate is None:
+                yield rows, torch.einsum("bhqk,bhkd->bqkd", weights, values[:, :, keys])
+                continue
+            # The gate of a query acts on the output of each head, before the projection.
+            gate = self._branch.gate[:, rows].reshape(batch, -1, n_heads, width)[:, :, chosen]
+            gated = torch.einsum("bhqk,bqhw,bhkw->bqkhw", weights, gate, values[:, :, keys])
+            yield rows, self._transform(gated.flatten(-2) @ matrix.flatten(0, 1), norms)
+
+    def _transform(self, vectors: Tensor, norms: int) -> Tensor:
+        """Apply what normalizations do alike at all positions."""
+        for norm in self._norms[:norms]:
+            vectors = norm.transform(vectors)
+        return vectors
+
+    def _pad(self, parts: Tensor, axis: int) -> Tensor:
+        """Add zeros for the keys that were left out, along an axis."""
+        missing = self.call.shape[3] - parts.shape[axis]
+        if not missing:
+            return parts
+        shape = list(parts.shape)
+        shape[axis] = missing
+        return torch.cat([parts, parts.new_zeros(shape)], axis)
+
+    def _matrix(self, heads: slice) -> Tensor:
+        """The output projection of each head, [heads, width, hidden]."""
+        _, n_heads, _, _ = self.call.shape
+        assert self.call.value is not None
+        width = self.call.value.shape[-1]
+        branch = self._branch
+        matrix = branch.matrix
+        if matrix is None:
+            matrix = torch.eye(n_heads * width, device=self.call.device)
+        if branch.gain is not None:
+            matrix = matrix * branch.gain
+        return matrix.reshape(n_heads, width, -1)[heads].to(self.residual.dtype)
+
+
+def _choose_heads(heads: Heads, call: AttentionCall) -> slice:
+    n_heads = call.shape[1]
+    if isinstance(heads, str) and heads == "mean":
+        return slice(0, n_heads)
+    if isinstance(heads, int) and -n_heads <= heads < n_heads:
+        return slice(heads % n_heads, heads % n_heads + 1)
+    raise InputError(
+        f"heads is {heads!r}",
+        expected="'mean', which adds up what all heads contribute, or the index of a head from 0 "
+        f"to {n_heads - 1}",
+        fix="Use heads='mean', or edges='attention' for other ways to merge heads.",
+    )
+
+
+def _precise(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

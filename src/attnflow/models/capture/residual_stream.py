@@ -1,0 +1,387 @@
+"""The residual stream around each attention layer, traced while a model runs.
+
+After attention, a model projects the heads, may normalize or scale the result, and adds it to the
+residual stream; models with post-normalization normalize the sum. Names and order of these steps
+differ between models. `ResidualStream` therefore follows the tensors themselves: it sees every
+operation of torch and follows the output of attention through shapes, projections, biases, factors
+and normalization until it is added to a tensor that existed before. Nothing here knows the names of
+modules.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from inspect import signature
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from attnflow.errors import AttentionError
+from attnflow.models.capture.affine import Affine
+from attnflow.models.capture.call import AttentionCall, describe_model
+
+# Operations that change the shape or type of a tensor, but not what a position holds.
+SHAPES = frozenset(
+    {
+        *("reshape", "view", "flatten", "unflatten", "unsqueeze", "squeeze", "contiguous", "clone"),
+        *("transpose", "permute", "swapaxes", "movedim", "detach", "dropout", "alias"),
+        *("to", "type", "type_as", "float", "half", "bfloat16", "double", "cpu", "cuda"),
+    }
+)
+
+_MULTI_HEAD = signature(functional.multi_head_attention_forward)
+
+
+@dataclass(eq=False)
+class TracedLayer:
+    """One attention layer: its call, and how its output enters the residual stream.
+
+    index: of the layer, from 0.
+    branch: the map from the heads' output [batch, positions, heads * width] to what is added.
+    residual: [batch, positions, hidden], the residual stream that it is added to.
+    added: [batch, positions, hidden], what the model itself added for this layer.
+    norms: the normalization of the sum, in models with post-normalization; then, if a feed-forward
+    layer follows, the normalization after that layer.
+    normalized: the sum after its normalization.
+    """
+
+    call: AttentionCall
+    index: int
+    branch: Affine | None = None
+    residual: Tensor | None = None
+    added: Tensor | None = None
+    norms: list[Affine] = field(default_factory=list)
+    normalized: Tensor | None = None
+
+    @property
+    def positions(self) -> tuple[int, int]:
+        """The sizes of the batch and of the positions."""
+        return self.call.shape[0], self.call.shape[2]
+
+
+# What a followed tensor is: attention on its way to the residual stream; the mean of that over its
+# features; the stream after the sum, possibly normalized; the stream after the feed-forward layer.
+Stage: TypeAlias = Literal["branch", "mean", "stream", "block"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Followed:
+    """A tensor that is followed, and its map from the start of its stage.
+
+    sequence_first: whether its axes are [positions, batch, ...].
+    addend: the branch of attention alone, if another branch was added to it.
+    """
+
+    tensor: Tensor
+    layer: TracedLayer
+    stage: Stage
+    map: Affine
+    sequence_first: bool = False
+    addend: Tensor | None = None
+
+    def batched(self, tensor: Tensor) -> Tensor:
+        """A tensor with the axes of this one, as [batch, positions, features]."""
+        if self.sequence_first:
+            tensor = tensor.transpose(0, 1)
+        return tensor.detach().reshape(*self.layer.positions, -1)
+
+
+class ResidualStream(TorchFunctionMode):
+    """While active, follows the output of each attention layer into the residual stream.
+
+    Call `start` with each attention call before the layer returns, and `finish` after the model has
+    run. `on_layer` gets each TracedLayer as soon as it is complete.
+    """
+
+    def __init__(self, on_layer: Callable[[TracedLayer], None]) -> None:
+        super().__init__()
+        self.on_layer = on_layer
+        self.n_layers = 0
+        self.open: list[TracedLayer] = []
+        self.followed: dict[int, _Followed] = {}
+        # Tensors computed since the last attention. They are kept, so that no id is used twice.
+        self.recent: dict[int, Tensor] = {}
+        self.output: Tensor | None = None  # of attention, within the current operation
+        self.paused = False  # while a complete layer is handed over
+
+    def start(self, call: AttentionCall) -> None:
+        """Begin to follow a layer, whose attention is being computed."""
+        for layer in self.open[:-1]:
+            self._complete(layer)
+        layer = TracedLayer(call, self.n_layers)
+        self.n_layers += 1
+        self.open.append(layer)
+        self.recent = {}
+        call.on_output = partial(self._follow_output, layer)
+
+    def finish(self) -> None:
+        """Complete the layers that are still open."""
+        for layer in list(self.open):
+            self._complete(layer)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        starts = func is functional.multi_head_attention_forward  # the layer starts inside
+        if self.paused or not (self.open or starts):
+            return func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        changed: Tensor | None = None
+        if name in {"add_", "__iadd__"}:
+            # The sum may overwrite the residual stream or the branch, which are needed later.
+            changed = args[0].clone()
+            found = self._find(args[0])
+            if found is not None:
+                self._keep(replace(found, tensor=changed))
+            elif id(args[0]) in self.recent:
+                self.recent[id(changed)] = changed
+        self.output = None
+        result = func(*args, **kwargs)
+        if starts and id(self.output) in self.followed:
+            self._follow_module(_MULTI_HEAD.bind(*args, **kwargs).arguments, result[0])
+        elif isinstance(result, Tensor):
+            operands = args if changed is None else (changed, *args[1:])
+            self._follow(name.strip("_"), operands, kwargs, result)
+        return result
+
+    def _follow_output(self, layer: TracedLayer, output: Tensor) -> None:
+        """Begin with the output of attention, [batch, queries, heads, width] in some order."""
+        self.output = output
+        self._keep(_Followed(output, layer, "branch", Affine()))
+
+    def _follow_module(self, arguments: dict[str, Any], output: Tensor) -> None:
+        """Follow nn.MultiheadAttention, which projects the heads inside one function of torch."""
+        start = self.followed[id(self.output)]
+        projected = start.map.project(arguments["out_proj_weight"].T, arguments["out_proj_bias"])
+        is_batch = output.dim() == 3
+        self._keep(_Followed(output, start.layer, "branch", projected, sequence_first=is_batch))
+
+    def _find(self, value: Any) -> _Followed | None:
+        return self.followed.get(id(value)) if isinstance(value, Tensor) else None
+
+    def _keep(self, followed: _Followed) -> None:
+        self.followed[id(followed.tensor)] = followed
+
+    def _follow(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor
+    ) -> None:
+        """Follow one operation from its arguments to its result."""
+        sources = [found for found in map(self._find, args) if found is not None]
+        if not sources:
+            if not self._only_scales(name, args, result):
+                self.recent[id(result)] = result
+        elif name in SHAPES:
+            source = sources[0]
+            swaps = name in {"transpose", "swapaxes"} and {*args[1:3]} == {0, 1}
+            turned = source.sequence_first != (swaps and source.map.matrix is not None)
+            self._keep(replace(source, tensor=result, sequence_first=turned))
+        elif name in {"add", "iadd"}:
+            self._follow_sum(args[0], args[1], result)
+        elif name in STEPS and len(sources) == 1:
+            self._follow_step(sources[0], name, args, kwargs, result)
+        elif name == "sub" and sources[0].tensor is args[0] and sources[-1].stage == "mean":
+            self._advance(sources[0], sources[0].map.center(), result)
+
+    def _only_scales(self, name: str, args: tuple[Any, ...], result: Tensor) -> bool:
+        """Whether an operation only scales or reshapes a tensor that is older than attention."""
+        if name not in SHAPES and name not in {"mul", "div"}:
+            return False
+        tensors = [arg for arg in args if isinstance(arg, Tensor)]
+        large = [tensor for tensor in tensors if tensor.numel() > result.shape[-1:].numel()]
+        return len(large) == 1 and id(large[0]) not in self.recent
+
+    def _follow_step(
+        self,
+        source: _Followed,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Tensor,
+    ) -> None:
+        """Follow a projection, a factor or a normalization."""
+        if source.stage == "mean" or (source.stage != "branch" and name in PROJECTIONS):
+            return
+        if name == "mean":
+            if kwargs.get("dim", args[1] if len(args) > 1 else None) in (-1, (-1,), [-1]):
+                self._keep(_Followed(result, source.layer, "mean", source.map))
+            return
+        self._advance(source, STEPS[name](source, args, kwargs), result)
+        if source.stage == "block" and name == "layer_norm":
+            self._complete(source.layer)
+
+    def _advance(self, source: _Followed, step: Affine | None, result: Tensor) -> None:
+        """Follow the result of an operation; step: its map from the start of the stage."""
+        if step is None:
+            return
+        self._keep(replace(source, tensor=result, map=step))
+        if source.stage == "block" and step.scale is not None:
+            source.layer.norms[1:] = [step]
+
+    def _follow_sum(self, first: Any, second: Any, result: Tensor) -> None:
+        """Follow a sum: a bias, an adapter, another branch, or the residual connection."""
+        found, other = self._find(first), second
+        if found is None or found.stage != "branch":
+            swapped = self._find(second)
+            if swapped is not None:
+                found, other = swapped, first
+        assert found is not None
+        if found.stage == "branch":
+            self._follow_branch_sum(found, other, result)
+        elif found.stage == "stream" and getattr(other, "shape", None) == found.tensor.shape:
+            self._leave_stream(found, result)
+
+    def _follow_branch_sum(self, branch: _Followed, other: Any, result: Tensor) -> None:
+        found = self._find(other)
+        if found is not None and found.stage == "branch":
+            self._advance(branch, branch.map.join(found.map), result)
+            return
+        if not isinstance(other, Tensor) or other.numel() <= result.shape[-1]:
+            self._advance(branch, branch.map.add(other), result)
+            return
+        if other.shape != branch.tensor.shape:
+            return
+        alone = branch.tensor if branch.addend is None else branch.addend
+        if id(other) in self.recent:  # another branch, as in parallel blocks
+            self._keep(replace(branch, tensor=result, addend=alone))
+            return
+        layer = branch.layer
+        layer.branch = branch.map
+        layer.added = branch.batched(alone)
+        layer.residual = branch.batched(other)
+        if found is not None and found.stage == "block":
+            self._complete(found.layer)
+        elif found is not None:  # no feed-forward layer in between
+            self._leave_stream(found, None)
+        if branch.addend is not None:
+            self._complete(layer)
+        else:
+            self._keep(_Followed(result, layer, "stream", Affine(), branch.sequence_first))
+
+    def _leave_stream(self, stream: _Followed, result: Tensor | None) -> None:
+        """Note how the stream enters the next layer: normalized, or as it is.
+
+        result: the stream after a feed-forward layer; None if an attention layer follows.
+        """
+        layer = stream.layer
+        if stream.map.scale is None:
+            self._complete(layer)
+            return
+        layer.norms = [stream.map]
+        layer.normalized = stream.batched(stream.tensor)
+        if result is None:
+            self._complete(layer)
+        else:
+            self._keep(_Followed(result, layer, "block", Affine(), stream.sequence_first))
+
+    def _complete(self, layer: TracedLayer) -> None:
+        """Hand over a layer, and forget its tensors."""
+        self.open.remove(layer)
+        self.followed = {
+            key: found for key, found in self.followed.items() if found.layer is not layer
+        }
+        if layer.branch is None:
+            model = layer.call.model
+            raise AttentionError(
+                f"the output of attention in {layer.call.layer} of {describe_model(model)} could "
+                "not be followed to the residual stream",
+                expected="projections, biases, factors and normalization, and then a sum",
+                fix="Use edges='attention', 'value' or 'gradient'.",
+            )
+        self.paused = True
+        try:
+            self.on_layer(layer)
+        finally:
+            self.paused = False
+
+
+def _project(source: _Followed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Affine | None:
+    """F.linear(input, weight, bias)."""
+    weight = args[1] if len(args) > 1 else kwargs["weight"]
+    bias = args[2] if len(args) > 2 else kwargs.get("bias")
+    return source.map.project(weight.T, bias) if args[0] is source.tensor else None
+
+
+def _add_product(source: _Followed, args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
+    """torch.addmm(bias, input, weight)."""
+    return source.map.project(args[2], args[0]) if args[1] is source.tensor else None
+
+
+def _multiply_matrix(source: _Followed, args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
+    """torch.matmul(input, weight)."""
+    fits = args[0] is source.tensor and args[1].dim() == 2
+    return source.map.project(args[1], None) if fits else None
+
+
+def _multiply(source: _Followed, args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
+    return _scale(source, args[1] if args[0] is source.tensor else args[0])
+
+
+def _divide(source: _Followed, args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
+    return _scale(source, 1 / args[1]) if args[0] is source.tensor else None
+
+
+def _negate(source: _Followed, _args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
+    return _scale(source, -1.0)
+
+
+def _scale(source: _Followed, factor: Any) -> Affine | None:
+    if isinstance(factor, Tensor) and factor.dim() == 3 and source.sequence_first:
+        factor = factor.transpose(0, 1)
+    return source.map.multiply(factor, source.layer.positions)
+
+
+def _layer_norm(source: _Followed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Affine | None:
+    """F.layer_norm(input, normalized_shape, weight, bias, eps), with its statistics frozen."""
+    bound = _LAYER_NORM.bind(*args, **kwargs)
+    bound.apply_defaults()
+    value = source.batched(source.tensor)
+    value = value.to(torch.promote_types(value.dtype, torch.float32))
+    deviation = (value.var(-1, unbiased=False, keepdim=True) + bound.arguments["eps"]).rsqrt()
+    return _normalized(source.map.center(), deviation, source, bound.arguments)
+
+
+def _rms_norm(source: _Followed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Affine | None:
+    """F.rms_norm(input, normalized_shape, weight, eps), with its statistics frozen."""
+    bound = _RMS_NORM.bind(*args, **kwargs)
+    bound.apply_defaults()
+    value = source.batched(source.tensor)
+    value = value.to(torch.promote_types(value.dtype, torch.float32))
+    eps = bound.arguments["eps"] or torch.finfo(source.tensor.dtype).eps
+    length = (value.square().mean(-1, keepdim=True) + eps).rsqrt()
+    return _normalized(source.map, length, source, bound.arguments)
+
+
+def _normalized(
+    step: Affine | None, scale: Tensor, source: _Followed, arguments: dict[str, Any]
+) -> Affine | None:
+    """Follow a map by a factor per position, then by weight and bias of the normalization."""
+    step = step and step.multiply(scale, source.layer.positions)
+    for name in ("weight", "bias"):
+        value = arguments.get(name)
+        if step is not None and value is not None:
+            is_weight = name == "weight"
+            step = step.multiply(value, source.layer.positions) if is_weight else step.add(value)
+    return step
+
+
+_LAYER_NORM = signature(functional.layer_norm)
+_RMS_NORM = signature(functional.rms_norm)
+
+PROJECTIONS: dict[str, Callable[..., Affine | None]] = {
+    "linear": _project,
+    "addmm": _add_product,
+    "matmul": _multiply_matrix,
+}
+STEPS: dict[str, Callable[..., Affine | None]] = {
+    **PROJECTIONS,
+    "mul": _multiply,
+    "div": _divide,
+    "neg": _negate,
+    "mean": lambda *_: None,
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+}

@@ -23,7 +23,7 @@ from attnflow.edges.registry import EDGES
 from attnflow.errors import FileError
 from attnflow.explainer import explain
 from attnflow.importance.blank_out import blank_out
-from attnflow.methods.registry import METHODS
+from attnflow.methods.registry import METHODS, default_methods
 from attnflow.models.loading import load_model
 from tests.corpus.fakes import contents
 from tests.models.checkpoints import save
@@ -80,7 +80,7 @@ def test_scores_are_those_of_explain(scores, classifier):
         assert one.layers == (1, 2)
         assert one.prediction == expected.prediction.label
         assert one.probability == pytest.approx(expected.prediction.probability, abs=1e-6)
-        for method in METHODS.names:
+        for method in default_methods():
             scores_of = getattr(expected, method)(positions=one.positions).to_numpy()
             np.testing.assert_allclose(one.scores[method], scores_of, atol=1e-6)
         drops = blank_out(one.text, loaded).to_numpy()[0, 0]
@@ -204,9 +204,9 @@ def test_showing_one_example(scores, tmp_path):
     result = invoke("show", scores, "s3")
     assert result.exit_code == 0
     assert result.stdout.startswith("s3: is here the key to the cabinets\nclass: LABEL_")
-    for entry in METHODS:
-        assert f"\n{entry.title}, layer" in result.stdout
-    assert result.stdout.count(", layer") >= len(METHODS.names) + 2  # and importance scores
+    for name in default_methods():
+        assert f"\n{METHODS[name].title}, layer" in result.stdout
+    assert result.stdout.count(", layer") >= len(default_methods()) + 2  # and importance scores
     printed = json.loads(invoke("show", scores, "s3", "--format", "json").stdout)
     assert printed["id"] == "s3"
     assert all("scores" in attribution for attribution in printed["attributions"])

@@ -18,14 +18,14 @@ from attnflow.corpus.results import correlate, open_corpus
 from attnflow.corpus.scorer import PADDED_METHODS, Scorer, score_captured
 from attnflow.corpus.settings import Settings
 from attnflow.importance import blank_out, input_gradients
-from attnflow.methods.registry import METHODS, register_method
+from attnflow.methods.registry import METHODS, default_methods, register_method
 from attnflow.selection import resolve_layers, resolve_positions
 from tests.corpus.models import TEXTS, as_bytes, compare_with_explain, examples, save_model
 from tests.refusal import refusal
 
 pytestmark = pytest.mark.slow
 
-ALL = METHODS.names
+ALL = default_methods()
 CLOSE = 1e-6
 BERT = "BertForSequenceClassification"
 

@@ -9,14 +9,14 @@ from attnflow.cli.corpus import run as run_command
 from attnflow.corpus.settings import IMPORTANCE, OPTIONS, Settings
 from attnflow.edges.registry import EDGES
 from attnflow.errors import InputError, SelectionError
-from attnflow.methods.registry import METHODS
+from attnflow.methods.registry import METHODS, default_methods
 from tests.refusal import refusal
 
 # A text of the command line and the value in Python, for each kind of option.
 SPELLINGS = [
     ("model", "bert", "bert"),
     ("methods", "rollout,flow", ("rollout", "flow")),
-    ("methods", "all", METHODS.names),
+    ("methods", "all", default_methods()),
     ("importance", "none", ()),
     ("importance", "blank-out", ("blank_out",)),
     ("importance", "all", IMPORTANCE),

@@ -10,7 +10,7 @@ from attnflow import InputError, SelectionError, flow, raw_attention
 from attnflow.edges.registry import EDGES
 from attnflow.explainer import explain
 from attnflow.explanation import ImageGrid, Outcome, Prediction
-from attnflow.methods.registry import METHODS
+from attnflow.methods.registry import default_methods
 from attnflow.viewer import payload as payload_module
 from attnflow.viewer.payload import make_payload, name_examples
 from tests.models.checkpoints import VOCABULARY, make_tokenizer
@@ -84,7 +84,7 @@ def test_the_header_describes_the_example():
 
 def test_the_header_lists_the_registered_methods(toy_method):
     methods = make_payload([random_explanation(1, 3)]).header()["methods"]
-    assert [method["name"] for method in methods] == list(METHODS.names)
+    assert [method["name"] for method in methods] == list(default_methods())
     computed = {method["name"]: method["computed"] for method in methods}
     assert {computed[name] for name in payload_module.PAGE_METHODS} == {"page"}
     assert methods[-1] == {

@@ -23,7 +23,7 @@ from typer.core import TyperCommand, TyperOption
 
 from attnflow.edges.registry import EDGES
 from attnflow.errors import AttnflowError, InputError
-from attnflow.methods.registry import METHODS
+from attnflow.methods.registry import METHODS, default_methods
 
 if TYPE_CHECKING:
     from attnflow.progress import Progress
@@ -167,7 +167,7 @@ class ScoreOptions:
     @property
     def methods(self) -> list[str]:
         """The methods to compute. Raises SelectionError for an unknown one."""
-        return list(METHODS.names) if self.method == ALL else [METHODS[self.method].name]
+        return list(default_methods()) if self.method == ALL else [METHODS[self.method].name]
 
     def check(self) -> None:
         """Raise InputError, before anything is computed, for values that would fail later."""
@@ -236,7 +236,8 @@ class RegistryCommand(TyperCommand):
             if param.name == "edges":
                 param.help = f"What to weight the edges by. {EDGES.help()}"
             elif param.name == "method":
-                param.help = f"How to attribute the prediction. {METHODS.help()} all: all of them."
+                every = ", ".join(default_methods())
+                param.help = f"How to attribute the prediction. {METHODS.help()} all: {every}."
         return params
 
 

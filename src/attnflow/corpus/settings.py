@@ -49,6 +49,13 @@ class Option:
         """The allowed names; empty if any value is allowed."""
         return self.entries().names if self.registry else self.choices
 
+    @property
+    def defaults(self) -> tuple[str, ...]:
+        """The names that "all" stands for: not those of methods that are computed by name only."""
+        if not self.registry:
+            return self.choices
+        return tuple(entry.name for entry in self.entries() if getattr(entry, "default", True))
+
     def entries(self) -> Any:
         """Return the registry."""
         from attnflow.registry import resolve_function
@@ -62,7 +69,7 @@ class Option:
     def parse(self, text: str) -> Any:
         """Convert the text of the command line to the value of the setting."""
         if self.several:
-            every = {"none": (), "all": self.names}
+            every = {"none": (), "all": self.defaults}
             return every[text] if text in every else _split_names(text)
         return None if text == self.empty else self.read(text)
 

@@ -30,12 +30,14 @@ class Method:
     function: from a graph, with the keyword arguments `layers` and `positions`, to an Attribution;
     or "package.module:name" of such a function. It may also take `threads` and `progress`; and
     `words`, if scores of words are not sums of scores of tokens: positions are then words.
+    default: whether pages and "all" methods include it; if not, it is computed only by its name.
     """
 
     name: str
     title: str
     summary: str
     function: Callable[..., Attribution] | str
+    default: bool = True
 
     def attribute(
         self,
@@ -83,7 +85,12 @@ METHODS: Registry[Method] = Registry("method")
 
 
 def register_method(
-    name: str, function: Callable[..., Attribution] | str, *, title: str = "", summary: str
+    name: str,
+    function: Callable[..., Attribution] | str,
+    *,
+    title: str = "",
+    summary: str,
+    default: bool = True,
 ) -> Method:
     """Make a method known to Python, the command line, corpus runs, viewer and figures.
 
@@ -91,7 +98,7 @@ def register_method(
     Raises InputError if the name is taken.
     """
     title = title or name.replace("_", " ").capitalize()
-    return METHODS.register(Method(name, title, summary, function))
+    return METHODS.register(Method(name, title, summary, function, default))
 
 
 register_method(
@@ -112,6 +119,22 @@ register_method(
     title="Attention flow",
     summary="the exact maximum flow through the layers.",
 )
+register_method(
+    "joint_flow",
+    "attnflow.methods.joint_flow:joint_flow",
+    title="Joint flow",
+    summary="one maximum flow to all tokens at once; scores add up to its total.",
+    default=False,
+)
+
+
+def default_methods() -> tuple[str, ...]:
+    """The names of the methods that pages and "all" include.
+
+    >>> default_methods()[:3]
+    ('raw', 'rollout', 'flow')
+    """
+    return tuple(method.name for method in METHODS if method.default)
 
 
 def method_title(name: str) -> str:

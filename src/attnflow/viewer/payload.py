@@ -222,6 +222,7 @@ def make_payload(explanations: Sequence[Explanation], *, title: str | None = Non
             "page" if method.name in PAGE_METHODS else "data",
         )
         for method in METHODS
+        if method.default
     )
     return Payload(tuple(explanation.on_host() for explanation in explanations), title, methods)
 

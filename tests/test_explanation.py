@@ -196,7 +196,7 @@ def test_tokenizers_without_word_ids():
     assert encoded.special == (False, False, False, True)
 
 
-@pytest.mark.parametrize("edges", ["effective", "gradient", "value"])
+@pytest.mark.parametrize("edges", ["effective", "value", "norm", "alti", "gradient_rescaled"])
 def test_edges_are_weighted_as_asked(edges, classifier):
     explanation = explain(TEXT, classifier, edges=edges)
     assert explanation.graph.settings["edges"] == edges
@@ -212,8 +212,8 @@ def test_gradients_are_those_of_the_target(classifier):
     np.testing.assert_array_equal(best.rollout().scores, same.rollout().scores)
     with refusal(InputError, "BertModel"):
         explain(TEXT, make_loaded("BertModel"), edges="gradient")
-    with refusal(SelectionError, "'norm'", "attention", "effective", "gradient"):
-        explain(TEXT, classifier, edges="norm")
+    with refusal(SelectionError, "'length'", "attention", "effective", "gradient"):
+        explain(TEXT, classifier, edges="length")
 
 
 def test_an_encoder_decoder_is_explained_from_the_start_of_its_decoder():

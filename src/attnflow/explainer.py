@@ -17,7 +17,7 @@ from attnflow.edges.registry import EDGES
 from attnflow.errors import InputError, check_choice
 from attnflow.explanation import Explanation, KeepHeads, Prediction
 from attnflow.graph import AttentionGraph
-from attnflow.layers import Heads, ResidualWeight
+from attnflow.layers import Heads, ModelResidual
 from attnflow.optional import import_optional
 from attnflow.selection import Position, resolve_position
 from attnflow.words import Words
@@ -36,7 +36,7 @@ MEAN = "[MEAN]"
 class GraphOptions(TypedDict):
     """How the attention graph is built; see `capture_graphs`."""
 
-    residual_weight: ResidualWeight
+    residual_weight: ModelResidual | None
     heads: Heads
     edges: str
 
@@ -47,7 +47,7 @@ class ExplainOptions(TypedDict, total=False):
     tokenizer: Any
     position: Position | None
     target: int | str | None
-    residual_weight: ResidualWeight
+    residual_weight: ModelResidual | None
     heads: Heads
     edges: str
     truncate: Literal["error", "cut"]
@@ -76,7 +76,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
     tokenizer: Any = None,
     position: Position | None = None,
     target: int | str | None = None,
-    residual_weight: ResidualWeight = 0.5,
+    residual_weight: ModelResidual | None = None,
     heads: Heads = "mean",
     edges: str = "attention",
     truncate: Literal["error", "cut"] = "error",
@@ -209,7 +209,7 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
     processor: Any = None,
     position: Position | None = None,
     target: int | str | None = None,
-    residual_weight: ResidualWeight = 0.5,
+    residual_weight: ModelResidual | None = None,
     heads: Heads = "mean",
     edges: str = "attention",
     device: Any = None,
@@ -344,7 +344,7 @@ def add_mean(graph: AttentionGraph, positions: range) -> AttentionGraph:
     Nothing attends to it. Its raw attention and its rollout are the means of theirs; its flow is
     that of a position which attends so.
     """
-    n, n_layers = len(graph.tokens), len(graph.residual_weights)
+    n, n_layers = len(graph.tokens), graph.n_layers
     field = np.ones((n_layers, n + 1, n + 1), dtype=np.bool_)
     field[:, :, n] = False
     return replace(

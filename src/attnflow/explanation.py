@@ -393,7 +393,7 @@ def _unpack(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> Explanation
         weights=arrays["weights"],
         attention=arrays["attention"],
         tokens=tuple(labels["tokens"]),
-        residual_weights=tuple(labels["residual_weights"]),
+        residual_weights=labels["residual_weights"] and tuple(labels["residual_weights"]),
         causal=labels["causal"],
         widths=tuple(labels["widths"]),
         carried=arrays.get("carried"),

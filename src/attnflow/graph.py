@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace
+from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
 from attnflow.arrays import Array, as_stacked, compute_dtype, shape_text, stack, to_numpy
@@ -37,15 +38,17 @@ from attnflow.selection import pick_example
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionGraph:
-    """One matrix per layer, with the residual connection mixed in; rows sum to 1.
+    """One matrix per layer, with the residual connection mixed in.
 
     Use `from_attentions`, `from_weights`, `from_layers` or `encoder_decoder`, which validate their
     arguments; the constructor does not.
 
-    weights: [..., layers, queries, keys], A = (1 - r) W + r I. Leading axes are a batch.
-    attention: W, the same shape: heads merged, no residual connection.
+    weights: [..., layers, queries, keys], A = (1 - r) W + r I. Leading axes are a batch. Rows sum
+    to 1, except for edges that keep their scale.
+    attention: W, the same shape: heads merged, no residual connection. Edges that contain the
+    residual connection are the same in both.
     tokens: the text of each position.
-    residual_weights: r of each layer.
+    residual_weights: r of each layer; None if it differs between positions or is part of the edges.
     causal: whether no position attends to a later one.
     widths: the numbers of positions of the input and after each layer; cells beyond them are 0.
     carried: [layers, positions] or None, positions that a layer passes through unchanged: weight 1,
@@ -57,7 +60,7 @@ class AttentionGraph:
     weights: Array
     attention: Array
     tokens: tuple[str, ...]
-    residual_weights: tuple[float, ...]
+    residual_weights: tuple[float, ...] | None
     causal: bool
     widths: tuple[int, ...]
     carried: NDArray[np.bool_] | None = None
@@ -247,12 +250,15 @@ class AttentionGraph:
         """The same graph with uniform attention over each position's receptive field.
 
         Residual weights, carried positions and widths stay the same. A batch becomes one example,
-        because its examples share their receptive fields.
+        because its examples share their receptive fields. Without residual weights, each position
+        keeps its weight on itself and its total, and the other positions share the rest evenly.
 
         >>> AttentionGraph.from_weights([[[1.0, 0.0], [0.0, 1.0]]]).uniform().attention
         array([[[1. , 0. ],
                 [0.5, 0.5]]])
         """
+        if self.residual_weights is None:
+            return self._uniform_around_diagonal()
         n = self.n_tokens
         own = None
         if self.receptive_field is not None:
@@ -267,6 +273,27 @@ class AttentionGraph:
             attention = array_namespace(layer).broadcast_to(layer, (self.n_layers, n, n))
         weights = mix_residual(attention, self.residual_weights, own)
         return replace(self, weights=weights, attention=attention)
+
+    def _uniform_around_diagonal(self) -> "AttentionGraph":
+        """The uniform graph with the diagonal and the row sums of this one."""
+        if self.weights.ndim != 3:
+            raise ShapeError(
+                f"the graph has shape {shape_text(self.weights)}, a batch",
+                expected="one example, [layers, queries, keys]",
+                fix="Select one with graph.example(i).",
+            )
+        n = self.n_tokens
+        field = self.receptive_field
+        if field is None:
+            layer = causal_field(n) if self.causal else np.ones((n, n), dtype=bool)
+            field = np.broadcast_to(layer, (self.n_layers, n, n))
+        xp = array_namespace(self.weights)
+        others = uniform_attention(field & ~np.eye(n, dtype=bool), like=self.weights)
+        diagonal = xp.linalg.diagonal(self.weights)
+        total = xp.sum(self.weights, axis=-1)
+        identity = xp.eye(n, dtype=self.weights.dtype, device=device_of(self.weights))
+        weights = diagonal[..., None] * identity + (total - diagonal)[..., None] * others
+        return replace(self, weights=weights, attention=weights)
 
     def capacities(self) -> NDArray[np.float64]:
         """Capacities for flow, [layers, queries, keys] in NumPy; infinite for carried positions.

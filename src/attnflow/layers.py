@@ -20,6 +20,8 @@ from attnflow.errors import AttentionError, InputError, SelectionError, ShapeErr
 
 Heads: TypeAlias = Literal["mean", "max", "min"] | int | Callable[[Array], Array]
 ResidualWeight: TypeAlias = float | Sequence[float]
+# In models, the weight can also be measured at every position of every layer.
+ModelResidual: TypeAlias = ResidualWeight | Literal["measured"]
 
 
 def merge_heads(layer: Array, heads: Heads, what: str) -> Array:

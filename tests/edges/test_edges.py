@@ -215,7 +215,10 @@ def test_gradient_edges_of_one_layer_equal_its_linear_map():
     added = torch.einsum("khw,hwo->hko", value, model.out_proj.weight.T.view(2, 4, 8)) @ direction
     positive = (weights * added[:, None]).clamp_min(0).mean(0).detach()
     [graph], _ = capture_graphs(
-        model, inputs, edges="gradient", target=lambda output: (output[0] @ direction).sum(-1)
+        model,
+        inputs,
+        edges="gradient_rescaled",
+        target=lambda output: (output[0] @ direction).sum(-1),
     )
     empty = positive.sum(-1) == 0
     expected = positive / positive.sum(-1, keepdim=True).where(~empty[:, None], 1)
@@ -226,7 +229,7 @@ def test_gradient_edges_of_one_layer_equal_its_linear_map():
 def test_rows_without_influence_on_the_prediction_attend_to_themselves():
     model = TINY["bert"].make(model="BertForSequenceClassification")
     inputs = TINY["bert"].inputs((7, 4))
-    graphs, output = capture_graphs(model, inputs, edges="gradient")
+    graphs, output = capture_graphs(model, inputs, edges="gradient_rescaled")
     assert output.logits.shape == (2, 2)
     for graph in graphs:
         n = graph.n_tokens
@@ -235,7 +238,7 @@ def test_rows_without_influence_on_the_prediction_attend_to_themselves():
         assert float(graph.attention[1, 0, 1:].sum()) > 0
         assert float(graph.attention[0, 1:].triu(2).sum()) > 0
     alone = {name: value[1:, :4] for name, value in inputs.items()}
-    [graph], _ = capture_graphs(model, alone, edges="gradient")
+    [graph], _ = capture_graphs(model, alone, edges="gradient_rescaled")
     torch.testing.assert_close(graphs[1].attention, graph.attention, rtol=0, atol=1e-4)
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -244,11 +247,11 @@ def test_rows_without_influence_on_the_prediction_attend_to_themselves():
 def test_the_default_target_of_a_causal_model_is_the_next_token(side):
     model, inputs = TINY["llama"].make(), TINY["llama"].inputs((7, 4), side)
     last = [6, 3] if side == "right" else [6, 6]
-    graphs, _ = capture_graphs(model, inputs, edges="gradient")
+    graphs, _ = capture_graphs(model, inputs, edges="gradient_rescaled")
     explicit, _ = capture_graphs(
         model,
         inputs,
-        edges="gradient",
+        edges="gradient_rescaled",
         target=lambda output: output.logits[[0, 1], last].max(-1).values,
     )
     for graph, other in zip(graphs, explicit, strict=True):
@@ -258,16 +261,16 @@ def test_the_default_target_of_a_causal_model_is_the_next_token(side):
 
 def test_gradients_do_not_need_trainable_parameters():
     model, inputs = TINY["llama"].make(), TINY["llama"].inputs()
-    [expected], _ = capture_graphs(model, inputs, edges="gradient")
+    [expected], _ = capture_graphs(model, inputs, edges="gradient_rescaled")
     model.requires_grad_(False)
-    [graph], _ = capture_graphs(model, inputs, edges="gradient")
+    [graph], _ = capture_graphs(model, inputs, edges="gradient_rescaled")
     torch.testing.assert_close(graph.attention, expected.attention)
 
 
 def test_gradient_edges_of_an_encoder_decoder():
     model = TINY["t5"].make(model="T5ForConditionalGeneration")
     inputs = TINY["t5"].inputs((7, 4))
-    graphs, _ = capture_graphs(model, inputs, edges="gradient")
+    graphs, _ = capture_graphs(model, inputs, edges="gradient_rescaled")
     for graph in graphs:
         torch.testing.assert_close(graph.weights.sum(-1), torch.ones_like(graph.weights[..., 0]))
         # The last layer is cross-attention, and only its last position is used.
@@ -279,7 +282,7 @@ def test_gradient_edges_of_an_encoder_decoder():
 
 def test_gradient_edges_of_returned_weights():
     model = TINY["deberta-v2"].make("eager", model="DebertaV2ForSequenceClassification")
-    [graph], output = capture_graphs(model, TINY["deberta-v2"].inputs(), edges="gradient")
+    [graph], output = capture_graphs(model, TINY["deberta-v2"].inputs(), edges="gradient_rescaled")
     torch.testing.assert_close(graph.attention[1, 1:], torch.eye(7)[1:])
     assert float(graph.attention[0].triu(1).sum()) > 0
     assert output.attentions is None
@@ -311,19 +314,22 @@ def test_targets_and_edges_are_checked():
     with refusal(InputError, "target", "edges='attention'"):
         capture_graphs(model, inputs, target=lambda output: output[0])
     with refusal(InputError, "BertModel", "logits", "target="):
-        capture_graphs(model, inputs, edges="gradient")
+        capture_graphs(model, inputs, edges="gradient_rescaled")
     with refusal(InputError, "target", "[1, 7, 32]", "[1]"):
-        capture_graphs(model, inputs, edges="gradient", target=lambda output: output[0])
+        capture_graphs(model, inputs, edges="gradient_rescaled", target=lambda output: output[0])
     with refusal(AttentionError, "BertModel", "target"):
-        capture_graphs(model, inputs, edges="gradient", target=lambda _: torch.zeros(1))
+        capture_graphs(model, inputs, edges="gradient_rescaled", target=lambda _: torch.zeros(1))
 
 
 def test_a_masked_language_model_needs_a_target():
     model = TINY["bert"].make(model="BertForMaskedLM")
     inputs = TINY["bert"].inputs()
     with refusal(InputError, 7, "target="):
-        capture_graphs(model, inputs, edges="gradient")
+        capture_graphs(model, inputs, edges="gradient_rescaled")
     [graph], _ = capture_graphs(
-        model, inputs, edges="gradient", target=lambda output: output.logits[:, 3].max(-1).values
+        model,
+        inputs,
+        edges="gradient_rescaled",
+        target=lambda output: output.logits[:, 3].max(-1).values,
     )
     assert graph.n_layers == 2

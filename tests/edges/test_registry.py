@@ -38,8 +38,12 @@ def absolute_gradient(weights, gradient):
 
 
 def test_the_built_in_edges():
-    assert EDGES.names == ("attention", "effective", "gradient", "value")
-    assert [entry.name for entry in EDGES if entry.needs_gradient] == ["gradient"]
+    names = "attention effective value norm globenc alti contribution gradient gradient_rescaled"
+    assert EDGES.names == tuple(names.split())
+    assert [entry.name for entry in EDGES if entry.needs_gradient] == [
+        "gradient",
+        "gradient_rescaled",
+    ]
     assert all(entry.title and entry.summary.endswith(".") for entry in EDGES)
 
 
@@ -70,7 +74,7 @@ def test_registered_edges_reach_capture_graphs(name, register):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_registered_edges_get_gradients(name, register):
-    register("absolute", absolute_gradient, needs_gradient=True)
+    register("absolute", absolute_gradient, needs="gradient")
     tiny = TINY[name]
     model, inputs = tiny.make(), tiny.inputs((7, 5))
 
@@ -80,7 +84,7 @@ def test_registered_edges_get_gradients(name, register):
     graphs, _ = capture_graphs(model, inputs, edges="absolute", target=target)
     for graph in graphs:
         torch.testing.assert_close(graph.weights.sum(-1), torch.ones_like(graph.weights[..., 0]))
-    positive, _ = capture_graphs(model, inputs, edges="gradient", target=target)
+    positive, _ = capture_graphs(model, inputs, edges="gradient_rescaled", target=target)
     assert not torch.allclose(graphs[0].attention, positive[0].attention, atol=1e-3)
 
 
@@ -109,7 +113,7 @@ def test_results_of_registered_functions_are_checked(register):
     register("all_heads", lambda call, *, heads: call.weights())  # noqa: ARG005
     with refusal(ShapeError, "all_heads", "[1, 4, 7, 7]", "[1, 7, 7]"):
         capture_graphs(model, inputs, edges="all_heads")
-    register("no_heads", lambda weights, _: weights.mean(1), needs_gradient=True)
+    register("no_heads", lambda weights, _: weights.mean(1), needs="gradient")
     with refusal(ShapeError, "no_heads", "[1, 7, 7]", "[1, 4, 7, 7]"):
         capture_graphs(model, inputs, edges="no_heads", target=lambda output: output[0].sum((1, 2)))
     register("negative", lambda call, *, heads: -call.weights()[:, 0])  # noqa: ARG005

@@ -1,4 +1,8 @@
-"""Gradient edges: attention that raises the score of the prediction."""
+"""Gradient edges: attention that raises the score of the prediction.
+
+Chefer et al. (2021) add the identity and multiply layers without rescaling rows, so that layers
+with small gradients hardly count; GAF (Azarkhalili & Libbrecht 2025) computes flow on these edges.
+"""
 
 from torch import Tensor
 

@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+from attnflow.errors import check_choice
 from attnflow.registry import Registry, resolve_function
+
+Needs: TypeAlias = Literal["attention", "gradient", "contributions"]
+Residual: TypeAlias = Literal["mixed", "inside", "added"]
 
 
 @dataclass(frozen=True)
@@ -13,26 +17,41 @@ class EdgeWeighting:
 
     name: the value of the option `edges`. title: in figures and pages. summary: one sentence.
     function: computes the edges of a layer; or "package.module:name" of such a function.
-    needs_gradient: whether the edges depend on the gradient of a score.
+    needs: what the function gets.
+    residual: how the residual connection enters the graph.
 
-    If not, the function is called as `function(call, heads=heads)` while the layer runs, with an
+    needs="attention": `function(call, heads=heads)` is called while the layer runs, with an
     `attnflow.models.capture.call.AttentionCall` and the option `heads` of `capture_graphs`. It
     returns edges [batch, queries, keys]. To weight each head first, merge edges [batch, heads,
     queries, keys] with `attnflow.models.capture.merge.merge_edges(edges, heads, call.layer)`.
 
-    If so, the function is called as `function(weights, gradient)` after the model has run, with
-    tensors [batch, heads, queries, keys], and returns edges of that shape; heads are merged
-    afterwards.
+    needs="gradient": `function(weights, gradient)` is called after the model has run, with tensors
+    [batch, heads, queries, keys], and returns edges of that shape; heads are merged afterwards.
 
-    Edges are not negative. Rows are rescaled to sum to 1 afterwards. A position whose row is 0
-    attends to itself.
+    needs="contributions": `function(layer, heads=heads)` is called with an
+    `attnflow.models.capture.contributions.LayerContributions`: the vectors that keys add to the
+    residual stream. It returns what `layer.score` returns.
+
+    residual="mixed": rows are rescaled to sum to 1, a position whose row is 0 attends to itself,
+    and the graph is (1 - r) W + r I with the option `residual_weight`.
+    residual="inside": the edges contain the residual connection. Rows are rescaled; nothing is
+    added.
+    residual="added": rows keep their scale, and the graph is W + I.
+
+    Edges are not negative.
     """
 
     name: str
     title: str
     summary: str
     function: Callable[..., Any] | str
-    needs_gradient: bool = False
+    needs: Needs = "attention"
+    residual: Residual = "mixed"
+
+    @property
+    def needs_gradient(self) -> bool:
+        """Whether the edges depend on the gradient of a score."""
+        return self.needs == "gradient"
 
     def weigh(self, *arguments: Any, **options: Any) -> Any:
         """Call the function."""
@@ -48,12 +67,13 @@ def register_edges(
     *,
     title: str = "",
     summary: str,
-    needs_gradient: bool = False,
+    needs: Needs = "attention",
+    residual: Residual = "mixed",
 ) -> EdgeWeighting:
     """Add an edge weighting to Python, the command line, corpus runs and the viewer.
 
     The arguments are those of `EdgeWeighting`; the title is derived from the name by default.
-    Raises InputError if the name is taken.
+    Raises InputError if the name is taken, or for an unknown value of `needs` or `residual`.
 
     >>> from attnflow.edges.registry import EDGES, register_edges
     >>> def first_head(call, *, heads):
@@ -62,8 +82,10 @@ def register_edges(
     'First head'
     >>> EDGES.unregister("first_head")
     """
+    check_choice("needs", needs, ("attention", "gradient", "contributions"))
+    check_choice("residual", residual, ("mixed", "inside", "added"))
     title = title or name.replace("_", " ").capitalize()
-    return EDGES.register(EdgeWeighting(name, title, summary, function, needs_gradient))
+    return EDGES.register(EdgeWeighting(name, title, summary, function, needs, residual))
 
 
 register_edges(
@@ -79,15 +101,55 @@ register_edges(
     summary="the part of the attention weight that can change the output of the layer.",
 )
 register_edges(
-    "gradient",
-    "attnflow.edges.gradient:gradient_edges",
-    title="Attention times gradient",
-    summary="the positive part of attention times its gradient for the prediction.",
-    needs_gradient=True,
-)
-register_edges(
     "value",
     "attnflow.edges.value:value_edges",
     title="Value norm",
     summary="the length of the vector that a key adds to the output of the layer.",
+)
+register_edges(
+    "norm",
+    "attnflow.edges.value:norm_edges",
+    title="Norm with residual (N-Res)",
+    summary="the length of what a position contributes, residual stream included.",
+    needs="contributions",
+    residual="inside",
+)
+register_edges(
+    "globenc",
+    "attnflow.edges.value:globenc_edges",
+    title="GlobEnc (N-Enc)",
+    summary="the same length after the normalizations of the block.",
+    needs="contributions",
+    residual="inside",
+)
+register_edges(
+    "alti",
+    "attnflow.edges.alti:alti_edges",
+    title="ALTI",
+    summary="how near a contribution is to the output of the block, by L1 distance.",
+    needs="contributions",
+    residual="inside",
+)
+register_edges(
+    "contribution",
+    "attnflow.edges.alti:contribution_edges",
+    title="Projected contribution",
+    summary="the positive projection of a contribution on the output of the block.",
+    needs="contributions",
+    residual="inside",
+)
+register_edges(
+    "gradient",
+    "attnflow.edges.gradient:gradient_edges",
+    title="Attention times gradient",
+    summary="the positive part of attention times its gradient for the prediction, not rescaled.",
+    needs="gradient",
+    residual="added",
+)
+register_edges(
+    "gradient_rescaled",
+    "attnflow.edges.gradient:gradient_edges",
+    title="Attention times gradient, rescaled",
+    summary="the same, with rows rescaled to sum to 1.",
+    needs="gradient",
 )

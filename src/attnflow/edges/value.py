@@ -1,4 +1,9 @@
-"""Value edges: the length of the vector that a key adds to the output (Kobayashi et al. 2020)."""
+"""Edges by the length of vectors: value norms, N-Res and GlobEnc.
+
+`value_edges` are those of Kobayashi et al. (2020): the vector that a key adds to the output of the
+layer. `norm_edges` (Kobayashi et al. 2021) and `globenc_edges` (Modarressi et al. 2022) include the
+residual stream of the position itself.
+"""
 
 from collections.abc import Iterator
 
@@ -8,6 +13,7 @@ from torch import Tensor
 from attnflow.edges.projection import head_projections
 from attnflow.layers import Heads
 from attnflow.models.capture.call import AttentionCall, DotProductCall, require_dot_product
+from attnflow.models.capture.contributions import LayerContributions
 from attnflow.models.capture.merge import merge_edges
 
 
@@ -40,3 +46,26 @@ def value_edges(call: AttentionCall, *, heads: Heads) -> Tensor:
 def _row_blocks(call: DotProductCall) -> Iterator[slice]:
     """Blocks of queries, for all heads at once."""
     return (rows for heads, rows in call.blocks() if heads.start == 0)
+
+
+def norm_edges(layer: LayerContributions, *, heads: Heads) -> Tensor:
+    """Return |T_ij|, the length of what j contributes to i: N-Res.
+
+    T_ij is what j adds to i through attention, and for j = i also the residual stream.
+    """
+    return layer.score(_length, heads=heads)
+
+
+def globenc_edges(layer: LayerContributions, *, heads: Heads) -> Tensor:
+    """Return |T_ij| after the normalizations of the block: N-Enc.
+
+    In models with post-normalization these are the one after attention and the one after the
+    feed-forward layer, whose own output is left out. Models with pre-normalization have none, and
+    the edges equal `norm_edges`.
+    """
+    return layer.score(_length, heads=heads, norms=2)
+
+
+def _length(parts: Tensor, _total: Tensor) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(parts, dim=-1)
+    return length

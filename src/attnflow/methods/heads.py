@@ -120,7 +120,7 @@ class _ChosenHeads:
                 self.graph,
                 weights=xp.concat([self.graph.weights[:below, :, :], weights], axis=0),
                 attention=xp.concat([self.graph.attention[:below, :, :], attention], axis=0),
-                residual_weights=self.graph.residual_weights[: self.layer],
+                residual_weights=(self.graph.residual_weights or ())[: self.layer],
                 widths=self.graph.widths[: self.layer + 1],
             )
             for weights, attention in tops
@@ -137,5 +137,6 @@ def _choose_heads(
     heads = label if isinstance(label, list) else [label]
     merged = [merge_heads(source, k, name_layer(number - 1))[None, :, :] for k in heads]
     attention = merged[0] if head is not None else stack(merged)
+    assert graph.residual_weights is not None
     weights = mix_residual(attention, [graph.residual_weights[number - 1]])
     return _ChosenHeads(graph, number, label, attention, weights)

@@ -280,6 +280,8 @@ def _unmixed_layers(graph: AttentionGraph) -> list[int]:
     The page cannot compute these weights from the attention, so they become chunks.
     """
     attention, weights = to_numpy(graph.attention), to_numpy(graph.weights)
+    if graph.residual_weights is None:
+        return list(range(1, graph.n_layers + 1))
     diagonal = np.arange(graph.n_tokens)
     unmixed = []
     for i, residual in enumerate(graph.residual_weights):
@@ -317,7 +319,7 @@ def _describe_example(explanation: Explanation) -> dict[str, Any]:
         "causal": graph.causal,
         "edges": _describe_edges(graph),
         "heads": graph.settings.get("heads"),
-        "residual_weights": list(graph.residual_weights),
+        "residual_weights": list(graph.residual_weights or ()),
         "carried": [[layer + 1, position] for layer, position in carried],
         "image": _describe_image(explanation.image),
         "flow_rows": flow_rows(explanation),

@@ -129,10 +129,10 @@ def test_direct_calls_of_scaled_dot_product_attention_are_captured():
     torch.testing.assert_close(output, Handmade()(x))
 
 
-@pytest.mark.parametrize("edges", ["effective", "value", "gradient"])
+@pytest.mark.parametrize("edges", ["effective", "value", "alti", "norm", "gradient_rescaled"])
 def test_other_edges_of_a_transformer_encoder(edges):
     model, src = encoder(), torch.randn(1, 5, 16)
-    target = (lambda output: output[:, 0].sum(-1)) if edges == "gradient" else None
+    target = (lambda output: output[:, 0].sum(-1)) if edges == "gradient_rescaled" else None
     [graph], _ = capture_graphs(model, {"src": src}, edges=edges, target=target)
     sums = graph.attention.sum(-1)
     torch.testing.assert_close(sums, torch.ones_like(sums))

@@ -15,19 +15,34 @@ from attnflow.attribution import Attribution
 from attnflow.edges.registry import EDGES, EdgeWeighting
 from attnflow.errors import AttentionError, InputError, ShapeError
 from attnflow.graph import AttentionGraph
-from attnflow.layers import Heads, ResidualWeight, describe_heads, resolve_residual
+from attnflow.layers import (
+    Heads,
+    ModelResidual,
+    ResidualWeight,
+    describe_heads,
+    resolve_residual,
+)
 from attnflow.methods.rollout import add_layer
 from attnflow.models.capture.call import AttentionCall, describe_model
 from attnflow.models.capture.contributions import LayerContributions
 from attnflow.models.capture.forward import check_arguments, run_model
-from attnflow.models.capture.graphs import Padding, build_graphs, check_examples
-from attnflow.models.capture.merge import KeptHeads, merge_call, merge_edges, remove_sink
+from attnflow.models.capture.graphs import CapturedLayer, Padding, build_graphs, check_examples
+from attnflow.models.capture.merge import (
+    KeptHeads,
+    merge_call,
+    merge_edges,
+    merge_unscaled,
+    remove_sink,
+)
 from attnflow.models.capture.residual_stream import ResidualStream, TracedLayer
 from attnflow.models.capture.roles import Role, Roles
 from attnflow.models.capture.weight_gradients import RecordedWeights, Target, score_output
 from attnflow.selection import Positions, resolve_positions
 
 Tokens = Sequence[Sequence[str]] | None
+
+# How results describe residual connections that are not mixed in with one weight per layer.
+RESIDUALS = {"inside": "inside the edges", "added": "added, rows not rescaled"}
 
 
 def capture_attentions(
@@ -71,7 +86,7 @@ def capture_graphs(
     *,
     tokens: Tokens = None,
     heads: Heads = "mean",
-    residual_weight: ResidualWeight = 0.5,
+    residual_weight: ModelResidual | None = None,
     edges: str = "attention",
     target: Target | None = None,
     kept_heads: KeptHeads | None = None,
@@ -81,16 +96,21 @@ def capture_graphs(
     The heads of each layer are merged while the model runs.
     model, inputs, tokens: as for `capture_attentions`. The tokens of an encoder-decoder are those
     of the encoder, followed by those of the decoder.
-    heads, residual_weight: as for `AttentionGraph.from_attentions`.
-    edges: the name of an edge weighting in `attnflow.edges.registry.EDGES`. Rows are rescaled to
-    sum to 1; a position whose row is 0 attends to itself.
+    heads: as for `AttentionGraph.from_attentions`. Edges from contributions add up what all heads
+    contribute ("mean"), or take one head.
+    edges: the name of an edge weighting in `attnflow.edges.registry.EDGES`.
+    residual_weight: as for `AttentionGraph.from_attentions`, 0.5 by default; or "measured", which
+    measures it at every position from the contributions of the model. None for edges that contain
+    the residual connection.
     target: for edges that need a gradient, a function from the output of the model to the score
     [batch] to explain. By default the largest logit of the classes, or of the next token.
     kept_heads: also stores the attention weights of all heads.
     Returns one AttentionGraph per example, and the output of the model.
-    Raises AttentionError if the model has no attention, SelectionError for unknown edges.
+    Raises AttentionError if the model has no attention, SelectionError for unknown edges,
+    InputError for a residual_weight that does not fit the edges.
     """
     weighting = EDGES[edges]
+    residual = fit_residual(residual_weight, weighting)
     if target is not None and not weighting.needs_gradient:
         raise InputError(
             f"target was passed with edges={edges!r}, which need no gradient",
@@ -101,19 +121,61 @@ def capture_graphs(
         roles, layers, output = _capture_gradient_edges(
             model, inputs, weighting, heads, target, kept_heads
         )
+    elif weighting.needs == "contributions" or residual == "measured":
+        roles, layers, output = _capture_contribution_edges(
+            model, inputs, weighting, heads, kept_heads
+        )
     else:
         roles, layers, output = _capture_edges(model, inputs, weighting, heads, kept_heads)
     padding = _find_padding(roles, inputs, tokens)
     if kept_heads is not None:
         kept_heads.finish(padding, tokens)
+    settings: dict[str, Any] = {"heads": describe_heads(heads), "edges": edges}
+    if isinstance(residual, str):
+        settings["residual_weight"] = residual
     graphs = build_graphs(
-        list(zip(roles.roles, layers, strict=True)),
+        layers,
         padding,
         tokens=tokens,
-        residual_weight=residual_weight,
-        settings={"heads": describe_heads(heads), "edges": edges},
+        residual_weight=0.0 if isinstance(residual, str) else residual,
+        settings=settings,
     )
     return graphs, output
+
+
+def fit_residual(
+    residual_weight: ModelResidual | None, weighting: EdgeWeighting
+) -> ResidualWeight | str:
+    """Return the residual weight, or a few words about it where the edges decide.
+
+    Raises InputError for a weight that does not fit the edges.
+
+    >>> fit_residual(None, EDGES["attention"]), fit_residual(None, EDGES["alti"])
+    (0.5, 'inside the edges')
+    """
+    if weighting.residual != "mixed":
+        if residual_weight is None:
+            return RESIDUALS[weighting.residual]
+        raise InputError(
+            f"residual_weight is {residual_weight!r} with edges={weighting.name!r}",
+            expected=f"None: the residual connection is {RESIDUALS[weighting.residual]}",
+            fix="Leave out residual_weight, or choose other edges, such as edges='attention'.",
+        )
+    if residual_weight is None:
+        return 0.5
+    if residual_weight == "measured" and weighting.needs_gradient:
+        raise InputError(
+            f"residual_weight is 'measured' with edges={weighting.name!r}",
+            expected="a number",
+            fix="Use residual_weight=0.5, or edges='attention'.",
+        )
+    if isinstance(residual_weight, str) and residual_weight != "measured":
+        raise InputError(
+            f"residual_weight is {residual_weight!r}",
+            expected="a number from 0 to 1, one for each layer, or 'measured'",
+            fix="The paper uses 0.5.",
+        )
+    return residual_weight
 
 
 def capture_contributions(
@@ -128,9 +190,13 @@ def capture_contributions(
     Raises AttentionError if the model computes its attention where it cannot be observed, or if the
     way from attention to the residual stream is not a chain of affine steps.
     """
-    layers: list[LayerContributions] = []
-    _, output = _run_contributions(model, inputs, layers.append)
-    return layers, output
+    layers: dict[int, LayerContributions] = {}
+
+    def observe(layer: LayerContributions, _: Role) -> None:
+        layers[layer.index] = layer
+
+    _, output = _run_contributions(model, inputs, observe)
+    return [layers[i] for i in range(len(layers))], output
 
 
 def capture_rollout(
@@ -249,9 +315,9 @@ def _capture_edges(
     weighting: EdgeWeighting,
     heads: Heads,
     kept_heads: KeptHeads | None,
-) -> tuple[Roles, list[Tensor], Any]:
-    """Run the model, and return roles, edges [batch, queries, keys] of each layer, and output."""
-    layers: list[Tensor] = []
+) -> tuple[Roles, list[CapturedLayer], Any]:
+    """Run the model, and return roles, the edges of each layer, and the output."""
+    layers: list[CapturedLayer] = []
     smallest: list[Tensor] = []
 
     def observe(call: AttentionCall, role: Role) -> None:
@@ -261,11 +327,45 @@ def _capture_edges(
         batch, _, n_queries, n_keys = call.shape
         _check_shape(edges, (batch, n_queries, n_keys), weighting)
         smallest.append(edges.amin())
-        layers.append(_normalize_rows(edges))
+        layers.append(CapturedLayer(role, _normalize_rows(edges)))
 
     roles, output = _run(model, inputs, observe)
     _check_not_negative(smallest, weighting)
     return roles, layers, output
+
+
+def _capture_contribution_edges(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    weighting: EdgeWeighting,
+    heads: Heads,
+    kept_heads: KeptHeads | None,
+) -> tuple[Roles, list[CapturedLayer], Any]:
+    """The same as `_capture_edges`, for edges or residual weights that come from contributions."""
+    found: dict[int, CapturedLayer] = {}
+
+    def observe(layer: LayerContributions, role: Role) -> None:
+        if weighting.needs == "contributions":
+            edges = weighting.weigh(layer, heads=heads)
+            batch, _, n_queries, n_keys = layer.call.shape
+            _check_shape(edges, (batch, n_queries, n_keys + layer.is_cross), weighting)
+        else:
+            edges = weighting.weigh(layer.call, heads=heads)
+        _check_not_negative([edges.amin()], weighting)
+        edges = _normalize_rows(edges)
+        if weighting.needs != "contributions":
+            own = 1 - layer.mixing_ratio()
+            if not layer.is_cross:
+                edges = _normalize_rows(edges - torch.diag_embed(edges.diagonal(dim1=1, dim2=2)))
+        elif layer.is_cross:
+            own = torch.where(edges.sum(-1) > 0, edges[..., -1], 1.0)
+            edges = _normalize_rows(edges[..., :-1])
+        else:
+            own = torch.zeros_like(edges[..., 0])
+        found[layer.index] = CapturedLayer(role, edges, own)
+
+    roles, output = _run_contributions(model, inputs, observe, kept_heads)
+    return roles, [found[i] for i in range(len(found))], output
 
 
 def _capture_gradient_edges(
@@ -275,7 +375,7 @@ def _capture_gradient_edges(
     heads: Heads,
     target: Target | None,
     kept_heads: KeptHeads | None,
-) -> tuple[Roles, list[Tensor], Any]:
+) -> tuple[Roles, list[CapturedLayer], Any]:
     """The same as `_capture_edges`, for edges that need a gradient."""
     recorded = RecordedWeights()
 
@@ -298,7 +398,12 @@ def _capture_gradient_edges(
         edges = weighting.weigh(weights, gradient)
         _check_shape(edges, tuple(weights.shape), weighting)
         _check_not_negative([edges.amin()], weighting)
-        layers.append(merge_edges(edges, heads, f"layer {i + 1}"))
+        merged = merge_edges(edges, heads, f"layer {i + 1}")
+        own = share = None
+        if weighting.residual == "added":
+            own = torch.ones_like(merged[..., 0])
+            share = merge_unscaled(edges, heads).sum(-1)
+        layers.append(CapturedLayer(roles.roles[i], merged, own, share))
     return roles, layers, output
 
 
@@ -339,14 +444,15 @@ def _check_not_negative(smallest: Sequence[Tensor], weighting: EdgeWeighting) ->
 def _run_contributions(
     model: nn.Module,
     inputs: Mapping[str, Any],
-    observe: Callable[[LayerContributions], None],
+    observe: Callable[[LayerContributions, Role], None],
     kept_heads: KeptHeads | None = None,
 ) -> tuple[Roles, Any]:
-    """Run the model, and show the contributions of each layer, in the order of the layers."""
+    """Run the model, and show the contributions of each layer as soon as they are known."""
     roles_so_far: list[Role] = []
 
     def hand_over(layer: TracedLayer) -> None:
-        observe(LayerContributions(layer, is_cross=roles_so_far[layer.index] == "cross"))
+        role = roles_so_far[layer.index]
+        observe(LayerContributions(layer, is_cross=role == "cross"), role)
 
     stream = ResidualStream(hand_over)
 

@@ -28,7 +28,8 @@ Score = Callable[[Tensor, Tensor], Tensor]
 class LayerContributions:
     """The contributions of one attention layer, for a batch.
 
-    call: the attention of the layer. residual: [batch, queries, hidden], the residual stream x.
+    index: of the layer, from 0. call: its attention.
+    residual: [batch, queries, hidden], the residual stream x.
     added: [batch, queries, hidden], what the model added to it: sum_j z_ij + bias_i.
     bias: the part of `added` that comes from no key.
     output: [batch, queries, hidden], the residual stream after the sum.
@@ -41,6 +42,7 @@ class LayerContributions:
         assert traced.branch is not None
         assert traced.residual is not None
         assert traced.added is not None
+        self.index = traced.index
         self.call: AttentionCall = traced.call
         self.is_cross = is_cross
         self.residual = _precise(traced.residual)

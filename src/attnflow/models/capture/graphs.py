@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -95,8 +95,24 @@ class Padding:
         return [int(np.flatnonzero(kept)[-1]) for kept in masks]
 
 
+@dataclass(frozen=True)
+class CapturedLayer:
+    """The edges of one layer, for a batch with padding.
+
+    edges: [batch, queries, keys]; rows sum to 1, or are 0.
+    own: [batch, queries], the weight of the residual connection of each position; None for edges
+    that get it from the option residual_weight.
+    share: [batch, queries], the weight of the row of edges beside it; 1 - own by default.
+    """
+
+    role: Role
+    edges: Tensor
+    own: Tensor | None = None
+    share: Tensor | None = None
+
+
 def build_graphs(
-    layers: Sequence[tuple[Role, Tensor]],
+    layers: Sequence[CapturedLayer],
     padding: Padding,
     *,
     tokens: Sequence[Sequence[str]] | None,
@@ -105,16 +121,16 @@ def build_graphs(
 ) -> list[AttentionGraph]:
     """Build one graph per example.
 
-    layers: role and edges [batch, queries, keys] of each layer. Rows sum to 1; a row of zeros is
-    replaced by attention of the position to itself.
-    settings: added to the settings of each graph.
+    A row of zeros is replaced by attention of the position to itself.
+    residual_weight: of layers without their own. settings: added to the settings of each graph.
     """
     graphs = []
-    for example in range(layers[0][1].shape[0]):
+    for example in range(layers[0].edges.shape[0]):
         parts: dict[Role, list[Tensor]] = {"self": [], "encoder": [], "decoder": [], "cross": []}
-        for i, (role, layer) in enumerate(layers):
+        for i, layer in enumerate(layers):
             place = f"example {example}, layer {i + 1}"
-            parts[role].append(padding.cut(layer[example], role, example, place))
+            cut = padding.cut(layer.edges[example], layer.role, example, place)
+            parts[layer.role].append(cut)
         labels = None if tokens is None else tokens[example]
         if parts["self"]:
             matrices = [_fill_empty_rows(layer) for layer in _on_one_device(parts["self"])]
@@ -123,8 +139,39 @@ def build_graphs(
             )
         else:
             graph = _join_encoder_decoder(parts, labels, residual_weight)
+        if layers[0].own is not None:
+            graph = _add_own_weights(graph, layers, padding, example)
         graphs.append(replace(graph, settings={**graph.settings, **settings}))
     return graphs
+
+
+def _add_own_weights(
+    graph: AttentionGraph, layers: Sequence[CapturedLayer], padding: Padding, example: int
+) -> AttentionGraph:
+    """Replace A = W by A = share W + own I, with the weights of each position.
+
+    graph: of the example, with a residual weight of 0.
+    """
+    n = graph.n_tokens
+    own = graph.weights.new_zeros(graph.n_layers, n)
+    share = graph.weights.new_ones(graph.n_layers, n)
+    for i, layer in enumerate(layers):
+        rows = (
+            padding.own[example] if layer.role in ("self", "encoder") else padding.decoder[example]
+        )
+        first = 0 if layer.role in ("self", "encoder") else n - int(rows.sum())
+        place = slice(first, first + int(rows.sum()))
+        assert layer.own is not None
+        cut = layer.own[example][_indices(rows, layer.own)].to(own)
+        own[i, place] = cut
+        share[i, place] = 1 - cut
+        if layer.share is not None:
+            share[i, place] = layer.share[example][_indices(rows, layer.own)].to(own)
+    identity = torch.eye(n, dtype=own.dtype, device=own.device)
+    weights = share.unsqueeze(-1) * graph.attention + own.unsqueeze(-1) * identity
+    keeps_scale = layers[0].share is not None
+    attention = share.unsqueeze(-1) * graph.attention if keeps_scale else graph.attention
+    return replace(graph, weights=weights, attention=attention, residual_weights=None)
 
 
 def check_examples(tokens: Sequence[Sequence[str]] | None, n_examples: int) -> None:

@@ -96,6 +96,17 @@ def merge_edges(edges: Tensor, heads: Heads, layer: str) -> Tensor:
     return merge_examples(filled, heads, layer).masked_fill(empty.unsqueeze(-1), 0.0)
 
 
+def merge_unscaled(edges: Tensor, heads: Heads) -> Tensor:
+    """Merge edges [batch, heads, queries, keys] into [batch, queries, keys], rows as they are."""
+    if isinstance(heads, int):
+        return edges[:, heads]
+    if heads == "mean":
+        return edges.mean(1)
+    if isinstance(heads, str):
+        return edges.amax(1) if heads == "max" else edges.amin(1)
+    return torch.stack([torch.as_tensor(heads(example)) for example in edges])
+
+
 def merge_examples(weights: Tensor, heads: Heads, layer: str) -> Tensor:
     """Merge [batch, heads, queries, keys] by `merge_heads`, example by example."""
     return torch.stack([merge_heads(example, heads, layer) for example in weights])

@@ -1,0 +1,39 @@
+"""ALTI and projected contributions: how much of the output of a block comes from each position.
+
+Both compare what a position contributes with what all contributions add up to, T_ij with y_i.
+T_ij is what j adds to i through attention, and for j = i also the residual stream.
+"""
+
+from torch import Tensor
+
+from attnflow.layers import Heads
+from attnflow.models.capture.contributions import LayerContributions
+
+
+def alti_edges(layer: LayerContributions, *, heads: Heads) -> Tensor:
+    """Return max(0, |y_i| - |y_i - T_ij|) with L1 norms (Ferrando et al. 2022).
+
+    L1, because a few dimensions with huge activations dominate L2 norms. In models with
+    post-normalization, T and y are taken after the normalization of the attention layer.
+    """
+    return layer.score(_proximity, heads=heads, norms=1)
+
+
+def contribution_edges(layer: LayerContributions, *, heads: Heads) -> Tensor:
+    """Return max(0, <T_ij, y_i> / <y_i, y_i>), the projection on the output.
+
+    The form of Cunningham & Cirone (2026), with the residual stream as one of the contributions.
+    Before the positive part is taken, a row sums to 1 up to the share of biases.
+    """
+    return layer.score(_projection, heads=heads, norms=1)
+
+
+def _proximity(parts: Tensor, total: Tensor) -> Tensor:
+    length = total.abs().sum(-1, keepdim=True)
+    distance = (total.unsqueeze(2) - parts).abs_().sum(-1)
+    return (length - distance).clamp_min_(0)
+
+
+def _projection(parts: Tensor, total: Tensor) -> Tensor:
+    projected = (parts @ total.unsqueeze(-1)).squeeze(-1)
+    return (projected / total.square().sum(-1, keepdim=True)).clamp_min_(0)

@@ -1,0 +1,170 @@
+"""Edges from contributions: by hand from vectors, then their graphs for whole models."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from attnflow import flow, raw_attention, rollout
+from attnflow.edges.registry import EDGES
+from attnflow.errors import InputError
+from attnflow.models.capture.api import capture_contributions, capture_graphs
+from tests.models.tiny import TINY
+from tests.refusal import refusal
+
+INSIDE = ("norm", "globenc", "alti", "contribution")
+MODELS = ("bert", "llama", "gemma2", "gpt-neox", "vit", "t5", "bart")
+CLOSE: Any = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def vectors(name: str) -> tuple[Tensor, Tensor]:
+    """T_ij [queries, keys, hidden] and y_i [queries, hidden] of the second layer."""
+    layers, _ = capture_contributions(TINY[name].make(), TINY[name].inputs((5,)))
+    layer = layers[1]
+    parts = layer.contributions()[0]
+    for i in range(5):
+        parts[i, i] += layer.residual[0, i]
+    return parts, layer.output[0]
+
+
+def expected_edges(name: str, parts: Tensor, total: Tensor) -> Tensor:
+    """The published definitions, pair by pair."""
+    edges = torch.zeros(parts.shape[:2])
+    for i, j in np.ndindex(*edges.shape):
+        part, whole = parts[i, j], total[i]
+        if name == "alti":
+            score = whole.abs().sum() - (whole - part).abs().sum()
+        elif name == "contribution":
+            score = part @ whole
+        else:
+            score = part.norm()
+        edges[i, j] = max(float(score), 0)
+    return edges / edges.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_edges_follow_their_definitions(name: str) -> None:
+    parts, total = vectors("llama")
+    [graph], _ = capture_graphs(TINY["llama"].make(), TINY["llama"].inputs((5,)), edges=name)
+    expected = expected_edges(name, parts, total)
+    torch.testing.assert_close(graph.weights[1], expected, **CLOSE)
+    torch.testing.assert_close(graph.attention[1], expected, **CLOSE)  # nothing is added
+
+
+def test_globenc_passes_both_norms_of_an_encoder() -> None:
+    model = TINY["bert"].make()
+    block = model.encoder.layer[1]
+    spreads: list[Tensor] = []
+    for norm in (block.attention.output.LayerNorm, block.output.LayerNorm):
+        norm.register_forward_pre_hook(
+            lambda _, args: spreads.append(args[0][0].std(-1, unbiased=False))
+        )
+    parts, _ = vectors("bert")
+    [graph], _ = capture_graphs(model, TINY["bert"].inputs((5,)), edges="globenc")
+    for norm, spread in zip(
+        (block.attention.output.LayerNorm, block.output.LayerNorm), spreads[:2], strict=True
+    ):
+        parts = (parts - parts.mean(-1, keepdim=True)) * norm.weight / spread[:, None, None]
+    lengths = parts.norm(dim=-1).detach()
+    torch.testing.assert_close(graph.weights[1], lengths / lengths.sum(-1, keepdim=True), **CLOSE)
+
+
+@pytest.mark.parametrize("edges", INSIDE)
+@pytest.mark.parametrize("name", MODELS)
+def test_all_methods_work_on_all_kinds_of_models(name: str, edges: str) -> None:
+    implementation = "eager" if name == "gemma2" else "sdpa"
+    model, inputs = TINY[name].make(implementation), TINY[name].inputs((6, 4))
+    graphs, _ = capture_graphs(model, inputs, edges=edges)
+    for graph in graphs:
+        assert graph.residual_weights is None
+        assert graph.settings["residual_weight"] == "inside the edges"
+        torch.testing.assert_close(graph.weights.sum(-1), torch.ones_like(graph.weights[..., 0]))
+        np.testing.assert_allclose(rollout(graph).to_numpy().sum(-1), 1, atol=1e-5)
+        assert raw_attention(graph).to_numpy().min() >= 0
+        scores = flow(graph, layers=-1).to_numpy()
+        assert scores.max() <= 1 + 1e-6
+        assert (scores >= rollout(graph, layers=-1).to_numpy() - 1e-5).all()
+        normalized = rollout(graph, layers=-1, normalize="receptive_field").to_numpy()
+        np.testing.assert_allclose(normalized.sum(-1), 1, atol=1e-5)
+
+
+def test_cross_attention_keeps_the_stream_of_the_decoder() -> None:
+    model, inputs = TINY["t5"].make(), TINY["t5"].inputs((6,))
+    layers, _ = capture_contributions(model, inputs)
+    [graph], _ = capture_graphs(model, inputs, edges="norm")
+    cross = layers[3]  # two encoder layers, self-attention, cross-attention
+    assert cross.is_cross
+    lengths = cross.contributions()[0].norm(dim=-1)
+    own = cross.residual[0].norm(dim=-1)
+    total = lengths.sum(-1) + own
+    torch.testing.assert_close(graph.weights[3, 6:, :6], lengths / total[:, None], **CLOSE)
+    torch.testing.assert_close(graph.weights[3, 6:, 6:].diagonal(), own / total, **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "t5"])
+def test_a_measured_residual_weight(name: str) -> None:
+    model, inputs = TINY[name].make(), TINY[name].inputs((5,))
+    layers, _ = capture_contributions(model, inputs)
+    [plain], _ = capture_graphs(model, inputs)
+    [graph], _ = capture_graphs(model, inputs, residual_weight="measured")
+    assert graph.settings["residual_weight"] == "measured"
+    ratio = layers[1].mixing_ratio()[0]
+    attention = plain.attention[1, :5, :5].clone()
+    attention.fill_diagonal_(0)
+    sums = attention.sum(-1, keepdim=True).clamp_min(1e-9)
+    expected = ratio[:, None] * attention / sums + torch.diag(1 - ratio)
+    torch.testing.assert_close(graph.weights[1, :5, :5], expected, **CLOSE)
+
+
+def test_published_gradient_edges_keep_their_scale() -> None:
+    model, inputs = TINY["llama"].make(), TINY["llama"].inputs((5,))
+    [rescaled], _ = capture_graphs(model, inputs, edges="gradient_rescaled", residual_weight=0)
+    [graph], _ = capture_graphs(model, inputs, edges="gradient")
+    sums = graph.attention.sum(-1, keepdim=True)
+    visible = sums[..., 0] > 0
+    torch.testing.assert_close((graph.attention / sums)[visible], rescaled.attention[visible])
+    torch.testing.assert_close(graph.weights, graph.attention + torch.eye(5))
+    assert float((sums - 1).abs().max()) > 0.01
+    product = torch.eye(5)
+    for layer in graph.weights:
+        product = layer @ product
+    np.testing.assert_allclose(rollout(graph, layers=-1).to_numpy()[0], product, rtol=1e-5)
+    assert flow(graph, layers=-1).to_numpy().min() >= 0
+
+
+@pytest.mark.parametrize("edges", ["alti", "gradient"])
+def test_a_residual_weight_that_does_not_fit_is_an_error(edges: str) -> None:
+    model, inputs = TINY["llama"].make(), TINY["llama"].inputs((5,))
+    with refusal(InputError, "0.5", edges):
+        capture_graphs(model, inputs, edges=edges, residual_weight=0.5)
+    with refusal(InputError, "'measured'", "gradient_rescaled"):
+        capture_graphs(model, inputs, edges="gradient_rescaled", residual_weight="measured")
+    with refusal(InputError, "'often'"):
+        capture_graphs(model, inputs, residual_weight="often")  # type: ignore[arg-type]
+
+
+def test_one_head_leaves_the_others_out() -> None:
+    model, inputs = TINY["gpt2"].make(), TINY["gpt2"].inputs((5,))
+    [one], _ = capture_graphs(model, inputs, edges="norm", heads=1)
+    layers, _ = capture_contributions(model, inputs)
+    parts = layers[0].contributions(1)[0]
+    for i in range(5):
+        parts[i, i] += layers[0].residual[0, i]
+    lengths = parts.norm(dim=-1)
+    torch.testing.assert_close(one.weights[0], lengths / lengths.sum(-1, keepdim=True), **CLOSE)
+    with refusal(InputError, "'max'"):
+        capture_graphs(model, inputs, edges="norm", heads="max")
+
+
+def test_the_uniform_graph_keeps_what_positions_keep() -> None:
+    [graph], _ = capture_graphs(TINY["llama"].make(), TINY["llama"].inputs((5,)), edges="alti")
+    uniform = graph.uniform()
+    torch.testing.assert_close(uniform.weights.sum(-1), graph.weights.sum(-1))
+    torch.testing.assert_close(
+        uniform.weights.diagonal(dim1=1, dim2=2), graph.weights.diagonal(dim1=1, dim2=2)
+    )
+    rest = (1 - float(graph.weights[0, 3, 3])) / 3
+    assert uniform.weights[0, 3, :3].tolist() == pytest.approx([rest] * 3)
+    assert {entry.name for entry in EDGES if entry.residual == "inside"} == set(INSIDE)

@@ -335,14 +335,14 @@ def note_change(edge: Any, ws: Any) -> None:
 def allocate_workspace(n: int, depth: int) -> Memory:
     """Return a new workspace for networks of this size."""
     memory = WORKSPACE.allocate(n, depth)
-    invalidate_residual(memory)
+    invalidate_residual(memory, n, depth)
     return memory
 
 
-def invalidate_residual(memory: Memory) -> None:
+def invalidate_residual(memory: Memory, n: int, depth: int) -> None:
     """Make the next `reset_residual` copy all capacities: for a new network."""
-    changes = WORKSPACE.array(memory, "changes")
-    changes[0] = changes.size  # more than the list holds
+    changes = WORKSPACE.plan(n, depth).cells["changes"]
+    memory.view(np.int64)[changes.start] = changes.stop - changes.start  # more than the list holds
 
 
 @inlined

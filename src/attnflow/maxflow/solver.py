@@ -1,9 +1,10 @@
 """Maximum flows of many pairs at once: `max_flows`, on one or several threads.
 
-A job is cut into chunks of rows, a row being one source with all its sinks. Threads take chunks
-from a queue, and compiled code solves them without Python's global lock. Layers are solved from
-the lowest up, because the flows of one layer determine many of the next (see `proofs`). Values
-whose proof fails by rounding are solved again with integers.
+A small job is solved by one call of compiled code. A larger one is cut into chunks of rows, a row
+being one source with all its sinks. Threads take chunks from a queue, and compiled code solves them
+without Python's global lock. Layers are solved from the lowest up, because the flows of one layer
+determine many of the next (see `proofs`). Values whose proof fails by rounding are solved again
+with integers.
 """
 
 from __future__ import annotations
@@ -91,15 +92,20 @@ def max_flows(
     network, factor, unlimited = build_network(np.asarray(capacities, dtype=np.float64))
     n, depth = network.n, network.depth
     asked = np.arange(1, depth + 1) if layers is None else check_indices("layer", layers, 1, depth)
+    levels = asked if asked.size == 1 else np.asarray(sorted(set(asked.tolist())), np.int64)
     job = _create_job(
         network,
-        levels=np.asarray(sorted(set(asked.tolist())), np.int64),
+        levels=levels,
         sources=np.arange(n) if sources is None else check_indices("source", sources, 0, n - 1),
         sinks=np.arange(n) if sinks is None else check_indices("sink", sinks, 0, n - 1),
         tolerance=tolerance / factor,
     )
-    _Scheduler(network, job).run(count_threads(threads, job.proofs.size), progress)
-    if job.levels.tolist() != asked.tolist():  # not ascending, or a layer twice
+    n_threads = count_threads(threads, job.proofs.size)
+    if job.proofs.size <= PAIRS_PER_CALL:
+        _solve_at_once(network, job, progress)
+    else:
+        _Scheduler(network, job).run(n_threads, progress)
+    if levels is not asked and levels.tolist() != asked.tolist():  # not ascending, or one twice
         job = _select_levels(job, asked)
     counts = count_proofs(job.proofs)
     if counts["unproved"]:
@@ -144,6 +150,18 @@ def _create_job(
         upper=np.empty(shape),
         proofs=np.empty(shape, np.int64),
     )
+
+
+def _solve_at_once(network: Network, job: Job, progress: Progress | None) -> None:
+    """Solve a small job by one call, without a queue."""
+    plain_network = tuple(network)
+    announce_compilation(solve_chunk, plain_network, kind=network.causal)
+    memory = acquire_workspace(network)
+    n_levels, n_sources, _ = job.proofs.shape
+    solve_chunk(plain_network, (0, n_levels, 0, n_sources), tuple(job), memory)
+    release_workspace(network, memory)
+    if progress is not None:
+        progress(job.proofs.size, job.proofs.size)
 
 
 def _select_levels(job: Job, levels: Integers) -> Job:
@@ -203,10 +221,7 @@ class _Scheduler:
         report = _Report(self.solved, self.job.proofs.size, progress)
         memories = [acquire_workspace(self.network) for _ in range(n_threads)]
         rows = PAIRS_PER_CALL // n_sinks
-        if self.job.proofs.size <= PAIRS_PER_CALL:
-            self.queue.append((0, n_levels, 0, n_sources))
-            self._work(memories[0], report)
-        elif n_threads == 1:
+        if n_threads == 1:
             for i in range(n_levels):
                 self._enqueue(i, rows)
                 self._work(memories[0], report)
@@ -281,7 +296,7 @@ def acquire_workspace(network: Network) -> Memory:
         for i, (pooled_size, memory) in enumerate(_pool):
             if pooled_size == size:
                 del _pool[i]
-                invalidate_residual(memory)
+                invalidate_residual(memory, *size)
                 return memory
     return allocate_workspace(*size)
 

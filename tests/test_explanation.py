@@ -53,7 +53,7 @@ def classifier():
 def test_the_position_explained_and_the_methods(kind, text, position):
     loaded = make_loaded(kind)
     graph, output = eager_graph(loaded, text)
-    explanation = explain(text, loaded)
+    explanation = explain(text, loaded, edges="attention")
     assert explanation.position == position
     assert explanation.tokens == graph.tokens
     np.testing.assert_allclose(
@@ -76,6 +76,30 @@ def test_the_position_explained_and_the_methods(kind, text, position):
     assert prediction.probability == pytest.approx(float(chances.max()), abs=1e-6)
     assert len(prediction.top) == min(5, len(chances))
     assert prediction.target == prediction.top[0]
+
+
+def test_the_default_edges_depend_on_the_kind_of_model():
+    decoder, encoder = make_loaded("GPT2LMHeadModel"), make_loaded("BertForSequenceClassification")
+    assert explain(TEXT, encoder).graph.settings["edges"] == "attention"
+    assert explain(TEXT, decoder).graph.settings["edges"] == "alti"
+    for options in ({"residual_weight": 0.5}, {"heads": "max"}):
+        settings = explain(TEXT, decoder, **options).graph.settings
+        assert settings["edges"] == "attention"
+
+
+def test_gradient_edges_can_be_contrastive():
+    decoder = make_loaded("GPT2LMHeadModel")
+    one, other = (explain(TEXT, decoder, edges="gradient", target=i) for i in (5, 6))
+    both = explain(TEXT, decoder, edges="gradient", target=5, against=6)
+    swapped = explain(TEXT, decoder, edges="gradient", target=6, against=5)
+    scores = [x.raw(layers=-1).to_numpy() for x in (one, other, both, swapped)]
+    # The positive part of the gradient of a difference, head by head.
+    assert not np.allclose(scores[2], scores[0])
+    assert not np.allclose(scores[2], scores[3])
+    assert both.prediction is not None
+    assert both.prediction.target.index == 5
+    with refusal(SelectionError):
+        explain(TEXT, decoder, target=5, against=5)
 
 
 def test_a_prediction_has_names(classifier):

@@ -4,7 +4,7 @@ torch and transformers are imported when a function is called.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
@@ -13,7 +13,7 @@ from array_api_compat import array_namespace
 
 from attnflow.arrays import Array
 from attnflow.attentions import Attentions
-from attnflow.edges.registry import EDGES
+from attnflow.edges.registry import EDGES, default_edges, fit_residual
 from attnflow.errors import InputError, check_choice
 from attnflow.explanation import Explanation, KeepHeads, Prediction
 from attnflow.graph import AttentionGraph
@@ -47,9 +47,10 @@ class ExplainOptions(TypedDict, total=False):
     tokenizer: Any
     position: Position | None
     target: int | str | None
+    against: int | str | None
     residual_weight: ModelResidual | None
     heads: Heads
-    edges: str
+    edges: str | None
     truncate: Literal["error", "cut"]
     device: Any
     keep_heads: KeepHeads
@@ -76,9 +77,10 @@ def explain(  # noqa: PLR0913 - one argument for each option
     tokenizer: Any = None,
     position: Position | None = None,
     target: int | str | None = None,
+    against: int | str | None = None,
     residual_weight: ModelResidual | None = None,
     heads: Heads = "mean",
-    edges: str = "attention",
+    edges: str | None = None,
     truncate: Literal["error", "cut"] = "error",
     device: Any = None,
     keep_heads: KeepHeads = "auto",
@@ -94,7 +96,11 @@ def explain(  # noqa: PLR0913 - one argument for each option
     otherwise.
     target: the class or token to explain, by index or name; by default the predicted one. It
     affects `prediction.target` and gradient edges.
-    residual_weight, heads, edges: how the graph is built; see `capture_graphs`.
+    against: a class or token to compare the target with. Gradient edges are then those of the
+    difference of the two logits.
+    edges: how edges are weighted, by a name in `attnflow.edges.registry.EDGES`. By default
+    "attention", as in the paper; for decoders "alti", unless residual_weight or heads are given.
+    residual_weight, heads: see `capture_graphs`.
     truncate: for inputs longer than the model's limit: "error", or "cut", which warns.
     device: where to run the model; afterwards it is moved back.
     keep_heads: whether to keep the attention of each head for the viewer. "auto" keeps it if all
@@ -102,8 +108,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
     Returns an Explanation, or a list of them. The model's mode and device do not change.
     Raises InputError for an empty or too long text, FileError if the model cannot be loaded.
     """
-    EDGES[edges]
-    check_choice("keep_heads", keep_heads, ("auto", True, False))
+    _check_options(edges, residual_weight, keep_heads)
     from attnflow.models.inputs import check_argument_order, encode_inputs
     from attnflow.models.loading import load_model, on_device
 
@@ -112,39 +117,61 @@ def explain(  # noqa: PLR0913 - one argument for each option
     encoded, is_single = encode_inputs(loaded, text, truncate=truncate)
     batches = [[example] for example in encoded] if not loaded.supports_batches else [encoded]
     limit = HEADS_LIMIT // len(batches) if keep_heads == "auto" else None
-    options: GraphOptions = {"residual_weight": residual_weight, "heads": heads, "edges": edges}
+    is_default = edges is None and residual_weight is None and heads == "mean"
+    chosen = edges or default_edges(is_causal=is_default and loaded.is_causal)
+    options: GraphOptions = {"residual_weight": residual_weight, "heads": heads, "edges": chosen}
+    explained = _Explained(position, target, against)
     explanations = []
     with on_device(loaded.model, device):
         for batch in batches:
             kept_heads = _kept_heads(keep_heads, limit)
-            explanations += _explain_batch(loaded, batch, position, target, options, kept_heads)
+            explanations += _explain_batch(loaded, batch, explained, options, kept_heads)
     return explanations[0] if is_single else explanations
+
+
+@dataclass(frozen=True)
+class _Explained:
+    """What is explained: a position, and the score of a target there."""
+
+    position: Position | None
+    target: int | str | None
+    against: int | str | None
+
+
+def _check_options(
+    edges: str | None, residual_weight: ModelResidual | None, keep_heads: KeepHeads
+) -> None:
+    """Raise an error for invalid options, before anything is loaded."""
+    if edges is not None:
+        fit_residual(residual_weight, EDGES[edges])
+    check_choice("keep_heads", keep_heads, ("auto", True, False))
 
 
 def _explain_batch(
     loaded: "LoadedModel",
     encoded: "Sequence[EncodedText]",
-    position: Position | None,
-    target: int | str | None,
+    explained: _Explained,
     options: GraphOptions,
     kept_heads: "KeptHeads | None",
 ) -> list[Explanation]:
     from attnflow.models.capture.api import capture_graphs
     from attnflow.models.inputs import collate
-    from attnflow.models.prediction import logits_of, predict, resolve_explained
+    from attnflow.models.prediction import (
+        logits_of_batch,
+        predict,
+        resolve_contrast,
+        resolve_explained,
+    )
 
-    positions = [resolve_explained(loaded, example, position) for example in encoded]
-
-    def logits(output: Any) -> list[Any]:
-        """The logits [classes] of each example."""
-        return [
-            logits_of(loaded, output.logits[i], example, positions[i])
-            for i, example in enumerate(encoded)
-        ]
+    positions = [resolve_explained(loaded, example, explained.position) for example in encoded]
+    target = explained.target
 
     def target_scores(output: Any) -> Any:
         """The score of each example's target, [examples], for gradient edges."""
-        scores = [row[predict(loaded, row, target).target.index] for row in logits(output)]
+        logits = logits_of_batch(loaded, output.logits, encoded, positions)
+        scores = [
+            resolve_contrast(loaded, row, target, explained.against).score(row) for row in logits
+        ]
         return import_optional("torch", "gradient edges").stack(scores)
 
     graphs, output = capture_graphs(
@@ -157,7 +184,10 @@ def _explain_batch(
     )
     predictions: list[Prediction | None] = [None] * len(encoded)
     if loaded.task != "encoder":
-        predictions = [predict(loaded, row, target) for row in logits(output)]
+        logits = logits_of_batch(loaded, output.logits, encoded, positions)
+        for row in logits:
+            resolve_contrast(loaded, row, target, explained.against)  # raises for a wrong name
+        predictions = [predict(loaded, row, target) for row in logits]
     heads = None if kept_heads is None else kept_heads.examples
     return [
         Explanation(
@@ -209,9 +239,10 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
     processor: Any = None,
     position: Position | None = None,
     target: int | str | None = None,
+    against: int | str | None = None,
     residual_weight: ModelResidual | None = None,
     heads: Heads = "mean",
-    edges: str = "attention",
+    edges: str | None = None,
     device: Any = None,
     keep_heads: KeepHeads = "auto",
 ) -> Explanation:
@@ -224,23 +255,24 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
     position: an index, "[CLS]", "patch 2,3" (row, column, from 0), or "[MEAN]": the mean over all
     patches, added to the graph as a position of its own. By default [CLS], or [MEAN] for models
     without [CLS] and for classifiers that pool patches.
-    target, residual_weight, heads, edges, device, keep_heads: as in `explain`.
+    target, against, residual_weight, heads, edges, device, keep_heads: as in `explain`.
     Returns an Explanation whose `image` is the image as the model sees it.
     Raises InputError for a model whose tokens are not image patches, FileError for an image or
     model that cannot be read.
     """
-    EDGES[edges]
-    check_choice("keep_heads", keep_heads, ("auto", True, False))
+    _check_options(edges, residual_weight, keep_heads)
     from attnflow.models.loading import on_device
     from attnflow.models.vision import encode_image, load_image_model, open_image
 
     name, picture = open_image(image)  # first, because loading the model may take long
     loaded = load_image_model(model, processor)
     encoded = encode_image(loaded, picture, name)
-    options: GraphOptions = {"residual_weight": residual_weight, "heads": heads, "edges": edges}
+    chosen = edges or default_edges(is_causal=False)
+    options: GraphOptions = {"residual_weight": residual_weight, "heads": heads, "edges": chosen}
     kept_heads = _kept_heads(keep_heads, HEADS_LIMIT if keep_heads == "auto" else None)
     with on_device(loaded.model, device):
-        graph, prediction = _run_image(loaded, encoded, target, options, kept_heads)
+        explained = _Explained(None, target, against)
+        graph, prediction = _run_image(loaded, encoded, explained, options, kept_heads)
     first = _count_prefix(loaded, encoded, len(graph.tokens))
     tokens = (*_prefix_names(loaded.config, first), *_patch_names(encoded.rows, encoded.columns))
     graph = replace(graph, tokens=tokens)
@@ -269,13 +301,13 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
 def _run_image(
     loaded: "LoadedImageModel",
     encoded: "EncodedImage",
-    target: int | str | None,
+    explained: _Explained,
     options: GraphOptions,
     kept_heads: "KeptHeads | None",
 ) -> tuple[AttentionGraph, Prediction | None]:
     """The graph of the image, and the prediction of the model."""
     from attnflow.models.capture.api import capture_graphs
-    from attnflow.models.prediction import predict
+    from attnflow.models.prediction import predict, resolve_contrast
 
     weights = next(loaded.model.parameters())
     inputs = {
@@ -283,8 +315,10 @@ def _run_image(
     }
 
     def target_scores(output: Any) -> Any:
-        index = predict(loaded.predicting, output.logits[0], target).target.index
-        return output.logits[:, index]
+        contrast = resolve_contrast(
+            loaded.predicting, output.logits[0], explained.target, explained.against
+        )
+        return contrast.score(output.logits)
 
     graphs, output = capture_graphs(
         loaded.model,
@@ -301,7 +335,7 @@ def _run_image(
         )
     if loaded.task != "classifier":
         return graphs[0], None
-    return graphs[0], predict(loaded.predicting, output.logits[0], target)
+    return graphs[0], predict(loaded.predicting, output.logits[0], explained.target)
 
 
 def _count_prefix(loaded: "LoadedImageModel", encoded: "EncodedImage", n: int) -> int:

@@ -116,9 +116,9 @@ def test_all_positions_are_shown_as_tables(classifier):
 
 
 def test_graph_options(classifier):
-    options = ("--edges", "gradient", "--heads", "max", "--residual-weight", "0.25")
+    options = ("--edges", "gradient_rescaled", "--heads", "max", "--residual-weight", "0.25")
     [one] = parsed(TEXT, "--model", classifier, *options)["attributions"]
-    assert one["settings"]["edges"] == "gradient"
+    assert one["settings"]["edges"] == "gradient_rescaled"
     assert (one["settings"]["heads"], one["settings"]["residual_weight"]) == ("max", 0.25)
 
 

@@ -211,7 +211,7 @@ def test_a_dataclass_of_options_becomes_options():
     values = {name: parameter.default for name, parameter in parameters.items()}
     expanded(**{**values, "heads": "0", "layer": "2"})
     assert seen == [(False, options.ScoreOptions(heads="0", layer="2"))]
-    assert seen[0][1].graph_arguments() == {"heads": 0, "residual_weight": 0.5}
+    assert seen[0][1].graph_arguments() == {"heads": 0}
 
 
 def test_progress_is_drawn_only_on_a_terminal(monkeypatch, capsys):

@@ -91,9 +91,16 @@ class ModelOptions:
             help="The class or token to explain, by index or name. Default: the prediction."
         ),
     ] = None
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="A class or token to compare the target with: gradient edges are then those of "
+            "the difference."
+        ),
+    ] = None
     edges: Annotated[
-        str, typer.Option(metavar="NAME", help="The edge weights.", rich_help_panel=SCORES)
-    ] = "attention"
+        str | None, typer.Option(metavar="NAME", help="The edge weights.", rich_help_panel=SCORES)
+    ] = None
     device: Annotated[
         str | None, typer.Option(help="The device to run the model on, such as cpu or cuda.")
     ] = None
@@ -102,6 +109,7 @@ class ModelOptions:
         """Arguments of `explain` and `explain_image`."""
         return {
             "target": None if self.target is None else number_or_text(self.target),
+            "against": None if self.against is None else number_or_text(self.against),
             "edges": self.edges,
             "device": self.device,
         }
@@ -128,11 +136,14 @@ class ScoreOptions:
         ),
     ] = "mean"
     residual_weight: Annotated[
-        float,
+        str | None,
         typer.Option(
-            help="The weight of the residual connection, from 0 to 1.", rich_help_panel=SCORES
+            metavar="NUMBER",
+            help="The weight of the residual connection, from 0 to 1; or measured, which needs a "
+            "model. Default: 0.5, unless the edges contain the residual connection.",
+            rich_help_panel=SCORES,
         ),
-    ] = 0.5
+    ] = None
     normalize: Annotated[
         Scaling,
         typer.Option(
@@ -179,7 +190,10 @@ class ScoreOptions:
 
     def graph_arguments(self) -> dict[str, Any]:
         """Arguments of `explain`, `explain_image` and `Explanation.from_attentions`."""
-        return {"heads": number_or_text(self.heads), "residual_weight": self.residual_weight}
+        arguments: dict[str, Any] = {"heads": number_or_text(self.heads)}
+        if self.residual_weight is not None:
+            arguments["residual_weight"] = _parse_residual(self.residual_weight)
+        return arguments
 
     def method_arguments(self) -> dict[str, Any]:
         """Arguments of `Explanation.attribute`."""
@@ -234,11 +248,22 @@ class RegistryCommand(TyperCommand):
             if not isinstance(param, TyperOption):
                 continue
             if param.name == "edges":
-                param.help = f"What to weight the edges by. {EDGES.help()}"
+                param.help = (
+                    "What to weight the edges by. Default: attention, and alti for decoders. "
+                    f"{EDGES.help()}"
+                )
             elif param.name == "method":
                 every = ", ".join(default_methods())
                 param.help = f"How to attribute the prediction. {METHODS.help()} all: {every}."
         return params
+
+
+def _parse_residual(text: str) -> float | str:
+    """A number, or a word such as "measured"."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _parse_layer(text: str) -> int | None:

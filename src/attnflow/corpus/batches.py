@@ -142,7 +142,8 @@ class Outcomes:
     def _check_model(self) -> None:
         settings, task = self.settings, self.loaded.task
         needs = [f"importance {name}" for name in settings.importance]
-        needs += [f"edges {settings.edges}"] if EDGES[settings.edges].needs_gradient else []
+        edges = settings.edges or "attention"
+        needs += [f"edges {edges}"] if EDGES[edges].needs_gradient else []
         needs += ["a target"] if settings.target is not None else []
         unsupported = ("encoder", "seq2seq") if settings.importance else ("encoder",)
         if needs and task in unsupported:

@@ -107,14 +107,15 @@ def run(  # noqa: PLR0913 - one argument for each option
         device,
     ):
         chosen = _make_absolute(chosen.resolve(device))
+        model = checksum_model(chosen)
         source = open_source(
             data, text_column=text_column, id_column=id_column, format=format, input_id=input_id
         )
         job = Job(
             source=source,
             folder=Folder(Path(out)),
-            settings=chosen,
-            model=checksum_model(chosen),
+            settings=chosen.resolve_edges(),
+            model=model,
             columns=(text_column, id_column),
             shard_size=shard_size,
             shards=selected,

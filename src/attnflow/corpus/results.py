@@ -85,7 +85,10 @@ class Stored:
                 method=method,
                 layers=self.layers,
                 positions=positions,
-                settings={name: getattr(self.settings, name) for name in GRAPH_SETTINGS},
+                settings={
+                    **{name: getattr(self.settings, name) for name in GRAPH_SETTINGS},
+                    "residual_weight": self.settings.describe_residual(),
+                },
             )
         values = self.importance[method]
         known = np.flatnonzero(~np.isnan(values))
@@ -402,12 +405,13 @@ def write_page(manifest: Manifest, text: str, path: str | Path) -> Path:
         )
     heads: Any = settings.heads
     edges: Any = settings.edges
+    residual: Any = settings.residual_weight
     explanation = explain(
         text,
         settings.model,
         tokenizer=settings.tokenizer,
         target=settings.target,
-        residual_weight=settings.residual_weight,
+        residual_weight=residual,
         heads=heads,
         edges=edges,
         truncate=settings.truncate,

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class Scorer:
     """
 
     def __init__(self, settings: Settings, threads: int | None = None) -> None:
-        self.settings = settings = settings.resolve("cpu")
+        self.settings = settings = settings.resolve("cpu").resolve_edges()
         self.threads = threads
         self._heads: Any = settings.heads
         self.loaded = load_model(settings.model, settings.tokenizer)
@@ -89,6 +89,7 @@ class Scorer:
         served = (
             PADDED_METHODS.issuperset(settings.methods)
             and settings.edges == "attention"
+            and settings.residual_weight != "measured"
             and settings.normalize != "receptive_field"
             and not settings.words
             and supports_padded_batches(self.loaded.model)
@@ -103,7 +104,7 @@ class Scorer:
         inputs = collate(self.loaded, [task.encoded for task in batch])
         merged, output = run_padded(self.loaded.model, inputs, self._heads)
         layers = resolve_layers(len(merged), self.settings.layers)
-        residual = resolve_residual(self.settings.residual_weight, len(merged))
+        residual = resolve_residual(self.settings.describe_residual(), len(merged))
         weights = None
         if "flow" in self.settings.methods:
             torch = import_optional("torch", "flow")
@@ -142,15 +143,15 @@ class Scorer:
         from attnflow.models.capture.api import capture_graphs
 
         settings, encoded = self.settings, [task.encoded for task in batch]
-        options: dict[str, Any] = {"edges": settings.edges}
-        if EDGES[settings.edges].needs_gradient:
+        edges, residual_weight = settings.edges or "attention", cast(Any, settings.residual_weight)
+        options: dict[str, Any] = {"edges": edges, "residual_weight": residual_weight}
+        if EDGES[edges].needs_gradient:
             options["target"] = partial(self.outcomes.explained_logits, batch)
         graphs, output = capture_graphs(
             self.loaded.model,
             collate(self.loaded, encoded),
             tokens=[encoding.tokens for encoding in encoded],
             heads=self._heads,
-            residual_weight=settings.residual_weight,
             **options,
         )
         return GraphBatch(

@@ -81,7 +81,7 @@ class Option:
 
     def check(self, name: str, value: Any) -> None:
         """Raise InputError or SelectionError unless the value consists of allowed names."""
-        if not self.registry and not self.choices:
+        if (not self.registry and not self.choices) or value is None:
             return
         if not self.several and not self.registry:
             check_choice(name, value, self.choices)
@@ -115,6 +115,13 @@ def _split_names(text: str) -> tuple[str, ...]:
 def _number_or_text(text: str) -> int | str:
     try:
         return int(text)
+    except ValueError:
+        return text
+
+
+def _number_or_word(text: str) -> float | str:
+    try:
+        return float(text)
     except ValueError:
         return text
 
@@ -197,14 +204,21 @@ class Settings:
         "none; rows: the scores of a position sum to 1; receptive_field: scores are divided by "
         "those of uniform attention, for decoders.",
     )
-    residual_weight: float = _option(
-        0.5, "Weight of the residual connection, from 0 to 1.", kind=float
+    residual_weight: float | str | None = _option(
+        None,
+        "Weight of the residual connection, from 0 to 1, or measured. Default: 0.5, unless the "
+        "edges contain it.",
+        read=_number_or_word,
     )
     heads: str | int = _option(
         "mean", "How to merge heads: mean, max, min, or the number of one head.",
         read=_number_or_text,
     )  # fmt: skip
-    edges: str = _option("attention", "Edge weights.", registry="attnflow.edges.registry:EDGES")
+    edges: str | None = _option(
+        None,
+        "Edge weights. Default: attention, and alti for decoders.",
+        registry="attnflow.edges.registry:EDGES",
+    )
     target: str | int | None = _option(
         None,
         "Class or token to explain, by name or number. Default: the predicted one.",
@@ -252,10 +266,15 @@ class Settings:
 
     def _check_values(self) -> None:
         from attnflow.attribution import check_normalize
+        from attnflow.edges.registry import EDGES, fit_residual
         from attnflow.layers import resolve_residual
 
         check_normalize(self.normalize)
-        resolve_residual(self.residual_weight, 1)
+        residual: Any = self.residual_weight
+        if self.edges is not None:
+            residual = fit_residual(residual, EDGES[self.edges])
+        if residual is not None and not isinstance(residual, str):
+            resolve_residual(residual, 1)
         several = isinstance(self.positions, tuple) and self.positions
         if self.positions not in NAMED_POSITIONS and not (
             several and all(map(_is_position, self.positions))
@@ -290,6 +309,25 @@ class Settings:
         device = self.device or device
         default = CPU_BATCH_TOKENS if device == "cpu" else GPU_BATCH_TOKENS
         return replace(self, device=device, batch_tokens=self.batch_tokens or default)
+
+    def resolve_edges(self) -> "Settings":
+        """Return a copy with the edges for the kind of model, if they are None.
+
+        Raises FileError if there is no such model.
+        """
+        from attnflow.edges.registry import default_edges
+        from attnflow.models.loading import is_decoder
+
+        is_default = self.residual_weight is None and self.heads == "mean"
+        edges = self.edges or default_edges(is_causal=is_default and is_decoder(self.model))
+        return replace(self, edges=edges)
+
+    def describe_residual(self) -> Any:
+        """The residual weight of resolved settings, as results record it."""
+        from attnflow.edges.registry import EDGES, fit_residual
+
+        residual: Any = self.residual_weight
+        return fit_residual(residual, EDGES[self.edges or "attention"])
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings with types that JSON has."""

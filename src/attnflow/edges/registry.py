@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from attnflow.errors import check_choice
+from attnflow.errors import InputError, check_choice
 from attnflow.registry import Registry, resolve_function
+
+if TYPE_CHECKING:
+    from attnflow.layers import ModelResidual, ResidualWeight
 
 Needs: TypeAlias = Literal["attention", "gradient", "contributions"]
 Residual: TypeAlias = Literal["mixed", "inside", "added"]
@@ -60,6 +63,9 @@ class EdgeWeighting:
 
 EDGES: Registry[EdgeWeighting] = Registry("edges")
 
+# How results describe residual connections that are not mixed in with one weight per layer.
+RESIDUALS = {"inside": "inside the edges", "added": "added, rows not rescaled"}
+
 
 def register_edges(
     name: str,
@@ -86,6 +92,50 @@ def register_edges(
     check_choice("residual", residual, ("mixed", "inside", "added"))
     title = title or name.replace("_", " ").capitalize()
     return EDGES.register(EdgeWeighting(name, title, summary, function, needs, residual))
+
+
+def default_edges(*, is_causal: bool) -> str:
+    """The edges that are used for a model unless others are chosen.
+
+    Encoders: plain attention, as in the paper. Decoders: ALTI, because a decoder's attention to its
+    first token carries little information; docs/edges.md has the measurements.
+    """
+    return "alti" if is_causal else "attention"
+
+
+def fit_residual(
+    residual_weight: "ModelResidual | None", weighting: EdgeWeighting
+) -> "ResidualWeight | str":
+    """Return the residual weight, or a few words about it where the edges decide.
+
+    Raises InputError for a weight that does not fit the edges.
+
+    >>> fit_residual(None, EDGES["attention"]), fit_residual(None, EDGES["alti"])
+    (0.5, 'inside the edges')
+    """
+    if weighting.residual != "mixed":
+        if residual_weight is None:
+            return RESIDUALS[weighting.residual]
+        raise InputError(
+            f"residual_weight is {residual_weight!r} with edges={weighting.name!r}",
+            expected=f"None: the residual connection is {RESIDUALS[weighting.residual]}",
+            fix="Leave out residual_weight, or choose other edges, such as edges='attention'.",
+        )
+    if residual_weight is None:
+        return 0.5
+    if residual_weight == "measured" and weighting.needs_gradient:
+        raise InputError(
+            f"residual_weight is 'measured' with edges={weighting.name!r}",
+            expected="a number",
+            fix="Use residual_weight=0.5, or edges='attention'.",
+        )
+    if isinstance(residual_weight, str) and residual_weight != "measured":
+        raise InputError(
+            f"residual_weight is {residual_weight!r}",
+            expected="a number from 0 to 1, one for each layer, or 'measured'",
+            fix="The paper uses 0.5.",
+        )
+    return residual_weight
 
 
 register_edges(

@@ -5,7 +5,7 @@ come from transformers only, never from a checkpoint. Context managers run a mod
 mode or on another device and restore it. `attnflow.models.inputs` turns text into tensors.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,16 +67,8 @@ class LoadedModel:
     def is_causal(self) -> bool:
         """Whether the model is a decoder, in which only the last position sees the whole text."""
         config = _text_config(self.model)
-        if getattr(config, "is_encoder_decoder", False):
-            return False
-        if self.task == "causal_lm" or getattr(config, "is_decoder", False):
-            return True
-        tables = _task_tables()
-        model_type = getattr(config, "model_type", "")
-        return (
-            model_type in tables.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-            and model_type not in tables.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-        )
+        names = ("is_encoder_decoder", "is_decoder", "model_type")
+        return _is_causal(self.task, {name: getattr(config, name, None) for name in names})
 
     @property
     def supports_batches(self) -> bool:
@@ -86,6 +78,33 @@ class LoadedModel:
         """
         padding = getattr(_text_config(self.model), "pad_token_id", None)
         return self.task != "classifier" or padding is not None or not self.is_causal
+
+
+def is_decoder(name: str) -> bool:
+    """Whether a model is a decoder, given its folder or name; only its configuration is read.
+
+    Raises FileError if there is no such model.
+    """
+    import_optional("transformers", "reading the configuration of a model")
+    if find_adapter(name) is not None:
+        return False
+    config = _read_config(str(find_verb_number(name) or name))
+    config = config.get("text_config") or config
+    return _is_causal(find_task(config.get("architectures") or [], TEXT_TASKS), config)
+
+
+def _is_causal(task: Task, config: Mapping[str, Any]) -> bool:
+    """Whether a model with this task and configuration is a decoder."""
+    if config.get("is_encoder_decoder"):
+        return False
+    if task == "causal_lm" or config.get("is_decoder"):
+        return True
+    tables = _task_tables()
+    model_type = config.get("model_type", "")
+    return (
+        model_type in tables.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        and model_type not in tables.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    )
 
 
 def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:

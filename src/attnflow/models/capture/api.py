@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnflow.attentions import Attentions, label_tokens
 from attnflow.attribution import Attribution
-from attnflow.edges.registry import EDGES, EdgeWeighting
+from attnflow.edges.registry import EDGES, EdgeWeighting, fit_residual
 from attnflow.errors import AttentionError, InputError, ShapeError
 from attnflow.graph import AttentionGraph
 from attnflow.layers import (
@@ -40,9 +40,6 @@ from attnflow.models.capture.weight_gradients import RecordedWeights, Target, sc
 from attnflow.selection import Positions, resolve_positions
 
 Tokens = Sequence[Sequence[str]] | None
-
-# How results describe residual connections that are not mixed in with one weight per layer.
-RESIDUALS = {"inside": "inside the edges", "added": "added, rows not rescaled"}
 
 
 def capture_attentions(
@@ -141,41 +138,6 @@ def capture_graphs(
         settings=settings,
     )
     return graphs, output
-
-
-def fit_residual(
-    residual_weight: ModelResidual | None, weighting: EdgeWeighting
-) -> ResidualWeight | str:
-    """Return the residual weight, or a few words about it where the edges decide.
-
-    Raises InputError for a weight that does not fit the edges.
-
-    >>> fit_residual(None, EDGES["attention"]), fit_residual(None, EDGES["alti"])
-    (0.5, 'inside the edges')
-    """
-    if weighting.residual != "mixed":
-        if residual_weight is None:
-            return RESIDUALS[weighting.residual]
-        raise InputError(
-            f"residual_weight is {residual_weight!r} with edges={weighting.name!r}",
-            expected=f"None: the residual connection is {RESIDUALS[weighting.residual]}",
-            fix="Leave out residual_weight, or choose other edges, such as edges='attention'.",
-        )
-    if residual_weight is None:
-        return 0.5
-    if residual_weight == "measured" and weighting.needs_gradient:
-        raise InputError(
-            f"residual_weight is 'measured' with edges={weighting.name!r}",
-            expected="a number",
-            fix="Use residual_weight=0.5, or edges='attention'.",
-        )
-    if isinstance(residual_weight, str) and residual_weight != "measured":
-        raise InputError(
-            f"residual_weight is {residual_weight!r}",
-            expected="a number from 0 to 1, one for each layer, or 'measured'",
-            fix="The paper uses 0.5.",
-        )
-    return residual_weight
 
 
 def capture_contributions(

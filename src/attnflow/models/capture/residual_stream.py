@@ -172,7 +172,7 @@ class ResidualStream(TorchFunctionMode):
         """Follow one operation from its arguments to its result."""
         sources = [found for found in map(self._find, args) if found is not None]
         if not sources:
-            if not self._only_scales(name, args, result):
+            if not self._only_scales(name, args):
                 self.recent[id(result)] = result
         elif name in SHAPES:
             source = sources[0]
@@ -186,12 +186,11 @@ class ResidualStream(TorchFunctionMode):
         elif name == "sub" and sources[0].tensor is args[0] and sources[-1].stage == "mean":
             self._advance(sources[0], sources[0].map.center(), result)
 
-    def _only_scales(self, name: str, args: tuple[Any, ...], result: Tensor) -> bool:
+    def _only_scales(self, name: str, args: tuple[Any, ...]) -> bool:
         """Whether an operation only scales or reshapes a tensor that is older than attention."""
         if name not in SHAPES and name not in {"mul", "div"}:
             return False
-        tensors = [arg for arg in args if isinstance(arg, Tensor)]
-        large = [tensor for tensor in tensors if tensor.numel() > result.shape[-1:].numel()]
+        large = [arg for arg in args if isinstance(arg, Tensor) and arg.dim() > 1]
         return len(large) == 1 and id(large[0]) not in self.recent
 
     def _follow_step(
@@ -239,7 +238,7 @@ class ResidualStream(TorchFunctionMode):
         if found is not None and found.stage == "branch":
             self._advance(branch, branch.map.join(found.map), result)
             return
-        if not isinstance(other, Tensor) or other.numel() <= result.shape[-1]:
+        if not isinstance(other, Tensor) or other.dim() <= 1:
             self._advance(branch, branch.map.add(other), result)
             return
         if other.shape != branch.tensor.shape:

@@ -37,7 +37,7 @@ Measurement: TypeAlias = dict[str, NDArray[np.float64]]
 Measure: TypeAlias = Callable[[Sequence[EncodedText], Sequence[int]], Sequence[Measurement]]
 
 CHUNK_SIZE = 50  # texts
-FORMAT = 2  # increase it when the same settings give other numbers
+FORMAT = 3  # increase it when the same settings give other numbers
 LENGTHS = "lengths of "  # prefix of the arrays in a chunk that hold the lengths of texts
 SMALL_MODEL = 10_000_000  # weights; a smaller model runs on one thread by default
 STEPS = 1000  # steps of progress in each stage
@@ -54,7 +54,7 @@ class ScoreSettings:
     """
 
     edges: str = "attention"
-    residual_weight: float = 0.5
+    residual_weight: float | None = None
     normalize: Normalize = "none"
     rows: Literal["explained", "max"] = "explained"
 

@@ -101,6 +101,17 @@ class Affine:
         total = sum(biases[1:], biases[0]) if biases else None
         return replace(self, matrix=first + second, gain=None, bias=total)
 
+    def pull_back(self, directions: Tensor) -> Tensor:
+        """Apply the transpose of the linear part to directions [batch, positions, outputs].
+
+        Only for maps without matrix and gate, such as normalization.
+        """
+        if self.gain is not None:
+            directions = directions * self.gain.to(directions)
+        if self.centered:
+            directions = directions - directions.mean(-1, keepdim=True)
+        return directions if self.scale is None else directions * self.scale.to(directions)
+
     def transform(self, vectors: Tensor) -> Tensor:
         """Apply the parts of the map that are the same for all positions, without bias.
 

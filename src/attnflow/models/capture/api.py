@@ -5,6 +5,7 @@ The model runs in evaluation mode and is restored afterwards; its output is unch
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from attnflow.layers import (
     resolve_residual,
 )
 from attnflow.methods.rollout import add_layer
+from attnflow.models.capture.affine import Affine
 from attnflow.models.capture.call import AttentionCall, describe_model
 from attnflow.models.capture.contributions import LayerContributions
 from attnflow.models.capture.forward import check_arguments, run_model
@@ -157,8 +159,67 @@ def capture_contributions(
     def observe(layer: LayerContributions, _: Role) -> None:
         layers[layer.index] = layer
 
-    _, output = _run_contributions(model, inputs, observe)
+    _, output, _ = _run_contributions(model, inputs, observe)
     return [layers[i] for i in range(len(layers))], output
+
+
+@dataclass(frozen=True, eq=False)
+class LogitPaths:
+    """How the score of a prediction depends on the residual stream, layer by layer.
+
+    score: the score [batch] itself.
+    roles, layers: the attention layers, in the order in which they run.
+    directions: for each of them, [batch, queries, hidden]: the score grows by <v, direction_i> if
+    its attention adds v at position i, along residual connections with frozen normalization and
+    without feed-forward layers. 0 for the encoder of an encoder-decoder.
+    entry: [batch, queries, hidden], the same for the embeddings, which enter the first layer.
+    """
+
+    score: Tensor
+    roles: tuple[Role, ...]
+    layers: tuple[LayerContributions, ...]
+    directions: tuple[Tensor, ...]
+    entry: Tensor
+
+
+def capture_logit_paths(model: nn.Module, inputs: Mapping[str, Any], target: Target) -> LogitPaths:
+    """Run the model, and follow a score back along the residual stream.
+
+    target: a function from the output of the model to the score [batch]. The way from the last
+    normalization to the score is differentiated, which is exact for a linear head.
+    Raises AttentionError as `capture_contributions`, and if the score does not depend on the
+    residual stream.
+    """
+    found: dict[int, LayerContributions] = {}
+
+    def observe(layer: LayerContributions, _: Role) -> None:
+        found[layer.index] = layer
+
+    with torch.enable_grad():
+        roles, output, last = _run_contributions(model, inputs, observe, differentiable=True)
+        score = target(output)
+        gradient = None
+        if last is not None and score.requires_grad:
+            [gradient] = torch.autograd.grad(score.sum(), last[0], allow_unused=True)
+    if gradient is None or last is None:
+        raise AttentionError(
+            f"the score does not depend on the residual stream of {describe_model(model)}",
+            expected="a model whose last layer is followed by normalization and a head",
+            fix="Use input_gradients or blank_out.",
+        )
+    layers = tuple(found[i] for i in range(len(found)))
+    direction = last[1].pull_back(gradient.reshape(layers[-1].added.shape))
+    directions = []
+    for role, layer in zip(reversed(roles.roles), reversed(layers), strict=True):
+        if role == "encoder":
+            direction = torch.zeros_like(layer.added)
+        direction = layer.pull_back(direction)
+        directions.append(direction)
+    first = next(i for i, role in enumerate(roles.roles) if role != "encoder")
+    entry = directions[len(layers) - 1 - first]
+    return LogitPaths(
+        score.detach(), tuple(roles.roles), layers, tuple(reversed(directions)), entry
+    )
 
 
 def capture_rollout(
@@ -326,7 +387,7 @@ def _capture_contribution_edges(
             own = torch.zeros_like(edges[..., 0])
         found[layer.index] = CapturedLayer(role, edges, own)
 
-    roles, output = _run_contributions(model, inputs, observe, kept_heads)
+    roles, output, _ = _run_contributions(model, inputs, observe, kept_heads)
     return roles, [found[i] for i in range(len(found))], output
 
 
@@ -408,8 +469,13 @@ def _run_contributions(
     inputs: Mapping[str, Any],
     observe: Callable[[LayerContributions, Role], None],
     kept_heads: KeptHeads | None = None,
-) -> tuple[Roles, Any]:
-    """Run the model, and show the contributions of each layer as soon as they are known."""
+    *,
+    differentiable: bool = False,
+) -> tuple[Roles, Any, tuple[Tensor, Affine] | None]:
+    """Run the model, and show the contributions of each layer as soon as they are known.
+
+    Returns the roles, the output of the model, and the last tensor of the residual stream.
+    """
     roles_so_far: list[Role] = []
 
     def hand_over(layer: TracedLayer) -> None:
@@ -425,9 +491,9 @@ def _run_contributions(
         stream.start(call)
 
     with stream:
-        roles, output = _run(model, inputs, begin, values=True)
+        roles, output = _run(model, inputs, begin, differentiable=differentiable, values=True)
         stream.finish()
-    return roles, output
+    return roles, output, stream.last
 
 
 def _run(

@@ -94,6 +94,37 @@ class LayerContributions:
         return torch.cat(rows_of_scores, dim=1)
 
     @torch.no_grad()
+    def project(self, directions: Tensor) -> Tensor:
+        """Return how far each key moves all queries along directions, [batch, keys].
+
+        directions: [batch, queries, hidden], of the residual stream after the sum, before any
+        normalization. The sum over queries i of <z_ij, direction_i>.
+        """
+        batch, n_heads, n_queries, _ = self.call.shape
+        assert self.call.value is not None
+        values = _precise(self.call.for_heads(self.call.value))
+        matrix = self._matrix(slice(None))
+        directions = directions.to(matrix)
+        if self._branch.scale is not None:
+            directions = directions * self._branch.scale.to(matrix)
+        pulled = torch.einsum("hwd,bqd->bhqw", matrix, directions)
+        if self._branch.gate is not None:
+            gate = self._branch.gate.reshape(batch, n_queries, n_heads, -1).transpose(1, 2)
+            pulled = pulled * gate.to(matrix)
+        dots = pulled @ values.transpose(-1, -2)  # [batch, heads, queries, keys]
+        return (self.call.weights().to(matrix) * dots).sum((1, 2))
+
+    def pull_back(self, directions: Tensor) -> Tensor:
+        """Move directions of the stream after the block to the stream after the attention layer.
+
+        directions: [batch, queries, hidden]. The two are the same in models with
+        pre-normalization. The feed-forward layer is left out.
+        """
+        for norm in reversed(self._norms):
+            directions = norm.pull_back(directions)
+        return directions
+
+    @torch.no_grad()
     def mixing_ratio(self, norms: int = 2) -> Tensor:
         """How much of each position comes from other positions, [batch, queries], from 0 to 1.
 

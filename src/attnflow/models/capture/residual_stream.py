@@ -63,8 +63,9 @@ class TracedLayer:
 
 
 # What a followed tensor is: attention on its way to the residual stream; the mean of that over its
-# features; the stream after the sum, possibly normalized; the stream after the feed-forward layer.
-Stage: TypeAlias = Literal["branch", "mean", "stream", "block"]
+# features; the stream after the sum, possibly normalized; the stream after the feed-forward layer,
+# if it is normalized before the next layer ("block"), or left as it is ("tail").
+Stage: TypeAlias = Literal["branch", "mean", "stream", "block", "tail"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +95,9 @@ class ResidualStream(TorchFunctionMode):
 
     Call `start` with each attention call before the layer returns, and `finish` after the model has
     run. `on_layer` gets each TracedLayer as soon as it is complete.
+
+    last: after the run, the last tensor of the residual stream, with the normalization that follows
+    the last layer, and its map from the end of that layer. Not detached from its gradient.
     """
 
     def __init__(self, on_layer: Callable[[TracedLayer], None]) -> None:
@@ -106,11 +110,15 @@ class ResidualStream(TorchFunctionMode):
         self.recent: dict[int, Tensor] = {}
         self.output: Tensor | None = None  # of attention, within the current operation
         self.paused = False  # while a complete layer is handed over
+        self.last: tuple[Tensor, Affine] | None = None
 
     def start(self, call: AttentionCall) -> None:
         """Begin to follow a layer, whose attention is being computed."""
         for layer in self.open[:-1]:
             self._complete(layer)
+        self.followed = {
+            key: found for key, found in self.followed.items() if found.stage != "tail"
+        }
         layer = TracedLayer(call, self.n_layers)
         self.n_layers += 1
         self.open.append(layer)
@@ -127,7 +135,7 @@ class ResidualStream(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         starts = func is functional.multi_head_attention_forward  # the layer starts inside
-        if self.paused or not (self.open or starts):
+        if self.paused or not (self.open or self.followed or starts):
             return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         changed: Tensor | None = None
@@ -219,6 +227,9 @@ class ResidualStream(TorchFunctionMode):
         self._keep(replace(source, tensor=result, map=step))
         if source.stage == "block" and step.scale is not None:
             source.layer.norms[1:] = [step]
+            self.last = result, Affine()
+        elif source.stage == "tail":
+            self.last = result, step
 
     def _follow_sum(self, first: Any, second: Any, result: Tensor) -> None:
         """Follow a sum: a bias, an adapter, another branch, or the residual connection."""
@@ -257,6 +268,7 @@ class ResidualStream(TorchFunctionMode):
             self._leave_stream(found, None)
         if branch.addend is not None:
             self._complete(layer)
+            self._start_tail(branch, result)
         else:
             self._keep(_Followed(result, layer, "stream", Affine(), branch.sequence_first))
 
@@ -268,6 +280,8 @@ class ResidualStream(TorchFunctionMode):
         layer = stream.layer
         if stream.map.scale is None:
             self._complete(layer)
+            if result is not None:
+                self._start_tail(stream, result)
             return
         layer.norms = [stream.map]
         layer.normalized = stream.batched(stream.tensor)
@@ -275,6 +289,11 @@ class ResidualStream(TorchFunctionMode):
             self._complete(layer)
         else:
             self._keep(_Followed(result, layer, "block", Affine(), stream.sequence_first))
+
+    def _start_tail(self, source: _Followed, result: Tensor) -> None:
+        """Follow the stream after a block, in case no other attention layer comes after it."""
+        self.last = result, Affine()
+        self._keep(replace(source, tensor=result, stage="tail", map=Affine(), addend=None))
 
     def _complete(self, layer: TracedLayer) -> None:
         """Hand over a layer, and forget its tensors."""

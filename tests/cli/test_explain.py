@@ -52,7 +52,7 @@ def test_prediction_strip_and_best_tokens_are_printed(classifier):
     assert lines[1].startswith(f"class: LABEL_1 {expected.prediction.probability:.3f}, LABEL_0 0.")
     assert lines[2].startswith("explained position: 0 [CLS]")
     assert lines[4] == "Attention rollout, layers 1 to 2"
-    assert lines[5] == "edges: attention, residual weight: 0.5, heads: mean"
+    assert lines[5] == "edges: attention · residual weight 0.5 · heads: mean · not normalized"
     assert lines[6].split() == ["[CLS]", *TEXT.split(), "[SEP]"]
     row = expected.rollout().row(layer=2)
     assert lines[8].split() == ["layer", "2", *(f"{score:.2f}" for score in row)]

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,7 +41,7 @@ def test_one_position_has_scores_under_its_tokens():
     assert [line.rstrip() for line in printed(SMALL).splitlines()] == [
         "",
         "Attention rollout, layers 1 to 2",
-        "heads: mean",
+        "heads: mean · not normalized",
         "         [CLS] key  is",
         "layer 1  0.50  0.25 0.25",
         "layer 2  0.12  0.75 0.12",
@@ -85,19 +84,54 @@ def test_a_large_model_stays_within_80_columns(positions, long_tokens):
     assert "…" in text or not long_tokens
 
 
+def noted(scores, *, color=None, **options):
+    """The text of flows [layers, tokens] to four tokens, as those of an explanation."""
+    scores = np.asarray(scores)
+    graph = AttentionGraph.from_weights(random_attention(len(scores), 4, 4))
+    layers = tuple(range(1, len(scores) + 1))
+    attribution = Attribution(scores[:, None], graph.tokens, "flow", layers, (0,), **options)
+    console = Console(
+        file=io.StringIO(),
+        width=200,
+        highlight=False,
+        force_terminal=bool(color),
+        color_system=color,
+    )
+    print_explanation(Explanation.from_graph(graph), [attribution], console=console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_flows_that_tie_are_pointed_out():
-    tied = replace(SMALL, method="flow", settings={"saturated": {"1": 0.0, "2": 0.67}})
-    text = " ".join(printed(tied).split())
-    assert "At layer 2, 67% of the flows are saturated" in text
-    few = replace(SMALL, method="flow", settings={"saturated": {"2": 0.2}})
-    assert "At layer" not in printed(few)
+    text = noted([[0.1, 0.2, 0.3, 0.4], [1.0, 1.0, 1.0, 0.25]])
+    assert "note (layer 2): 3 of 4 tokens" in text
+    assert "note" not in noted([[1.0, 1.0, 1.0, 0.25], [0.1, 0.2, 0.3, 0.4]])
+
+
+def test_notes_are_part_of_the_json():
+    tied = np.asarray([[[0.1, 0.2, 0.4]], [[1.0, 1.0, 1.0]]])
+    attribution = Attribution(tied, SMALL.tokens, "flow", (1, 2), (0,))
+    [result] = json.loads(to_json(EXPLANATION, [attribution]))["attributions"]
+    [note] = result["notes"]
+    assert (note["layer"], note["position"]) == (2, 0)
+    assert any("3 of 3 tokens" in text for text in note["notes"])
+
+
+def test_flat_scores_have_contrast_and_the_range_is_told():
+    text = noted([[0.5, 0.6, 0.62, 0.68]], color="truecolor")
+    assert "colors: 0.5 to 0.68" in text
+    assert "48;2;8;69;148m0.68" in text  # the darkest color
+    assert "48;2;211;224;239m0.50" in text  # light, but not as light as 0
+    text = noted([[0.0, 0.1, 0.2, 0.4]], color="truecolor")
+    assert "colors: 0 to 0.4" in text
+    both = noted([[0.5, 0.6, 0.62, 0.68], [0.8, 0.9, 0.9, 1.0]], color="truecolor")
+    assert "each layer from its lowest to its highest" in both
 
 
 def test_colors_only_where_they_are_wanted():
     assert "\x1b" not in printed(SMALL)
     assert "48;2;" in printed(SMALL, force_terminal=True, color_system="truecolor")
-    assert shade(1.0, 1.0) == "rgb(255,255,255) on rgb(8,69,148)"
-    assert shade(0.0, 1.0) == "rgb(0,0,0) on rgb(247,251,255)"
+    assert shade(1.0, 0.0, 1.0) == "rgb(255,255,255) on rgb(8,69,148)"
+    assert shade(0.0, 0.0, 1.0) == "rgb(0,0,0) on rgb(247,251,255)"
 
 
 @pytest.mark.parametrize(
@@ -130,6 +164,7 @@ def test_json_is_complete():
             "positions": [0],
             "columns": [0, 1, 2],
             "scores": [[[0.5, 0.25, 0.25]], [[0.125, 0.75, 0.125]]],
+            "notes": [],
         }
     ]
 

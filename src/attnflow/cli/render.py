@@ -21,7 +21,14 @@ from rich.text import Text
 
 from attnflow.attribution import Attribution
 from attnflow.explanation import Explanation, ImageGrid
-from attnflow.methods.registry import method_title
+from attnflow.notes import (
+    color_range,
+    color_share,
+    describe_settings,
+    explanation_notes,
+    row_ranges,
+    title_with_edges,
+)
 
 TOP_TOKENS = 5  # listed for one position without --top
 TOP_PER_POSITION = 4  # listed for each of many positions without --top
@@ -34,14 +41,13 @@ CELL_WIDTH = 4  # "0.12" in a strip; one more for negative scores
 LABEL_WIDTH = 8  # "layer 12"
 LONGEST_TOKEN = 14  # in a strip; longer ones are cut
 MAP_CELL_WIDTH = 5  # "0.012" in the map of an image
-SETTINGS = ("edges", "residual_weight", "heads", "normalize", "special")  # in this order
 LEFT_TO_RIGHT = "\u200e"  # the left-to-right mark, which has no width
 
 
 def to_json(
     explanation: Explanation, attributions: Sequence[Attribution], top: int | None = None
 ) -> str:
-    """One JSON object: text, tokens, prediction, position, and the scores of each method.
+    """One JSON object: text, tokens, prediction, position, and scores and notes of each method.
 
     top: list the k best tokens of each row instead of all scores.
     """
@@ -55,9 +61,22 @@ def to_json(
             "tokens": explanation.tokens,
             "position": explanation.position,
             "prediction": prediction,
-            "attributions": [attribution_to_dict(attribution, top) for attribution in attributions],
+            "attributions": [
+                attribution_to_dict(attribution, top)
+                | {"notes": list(_list_notes(explanation, attribution))}
+                for attribution in attributions
+            ],
         }
     )
+
+
+def _list_notes(explanation: Explanation, attribution: Attribution) -> Iterator[dict[str, Any]]:
+    """The notes on each row that has some."""
+    for layer in attribution.layers:
+        for position in attribution.positions:
+            notes = explanation_notes(explanation, attribution, position=position, layer=layer)
+            if notes:
+                yield {"layer": layer, "position": position, "notes": notes}
 
 
 def attribution_to_dict(attribution: Attribution, top: int | None) -> dict[str, Any]:
@@ -115,7 +134,7 @@ def print_explanation(
     console = console or Console(highlight=False)
     print_heading(explanation, console)
     for attribution in attributions:
-        print_attribution(attribution, top, console, image=explanation.image)
+        print_attribution(attribution, top, console, explanation=explanation)
 
 
 def print_attribution(
@@ -123,9 +142,13 @@ def print_attribution(
     top: int | None,
     console: Console,
     *,
-    image: ImageGrid | None = None,
+    explanation: Explanation | None = None,
 ) -> None:
-    """Print the scores of one method: strips, tables, or the map of an image."""
+    """Print the scores of one method: strips, tables, or the map of an image.
+
+    explanation: that of the attribution, for the image and for notes on the last layer.
+    """
+    image = explanation.image if explanation is not None else None
     console.print()
     _print_title(attribution, console)
     if image is not None:
@@ -136,7 +159,8 @@ def print_attribution(
         _print_best_tokens(attribution, top or MOST_ROWS, console)
     else:
         _print_tables(attribution, top or TOP_PER_POSITION, console)
-    _print_saturation(attribution, console)
+    if explanation is not None:
+        _print_notes(explanation, attribution, console)
 
 
 def print_heading(explanation: Explanation, console: Console) -> None:
@@ -164,10 +188,9 @@ def print_heading(explanation: Explanation, console: Console) -> None:
 def _print_title(attribution: Attribution, console: Console) -> None:
     numbers = attribution.layers
     layers = f"layer {numbers[0]}" if len(numbers) == 1 else f"layers {numbers[0]} to {numbers[-1]}"
-    console.print(Text(f"{method_title(attribution.method)}, {layers}", style="bold"))
-    settings = attribution.settings
-    shown = [name for name in SETTINGS if settings.get(name, "none") not in ("none", "show")]
-    text = ", ".join(f"{name.replace('_', ' ')}: {settings[name]}" for name in shown)
+    title = title_with_edges(attribution.method, attribution.settings)
+    console.print(Text(f"{title}, {layers}", style="bold"))
+    text = " · ".join(describe_settings(attribution.settings))
     if text:
         console.print(Text(text, style="dim"))
 
@@ -178,7 +201,7 @@ def _print_strips(attribution: Attribution, top: int, console: Console) -> None:
     Scores are shaded if the console has colors. Tokens that do not fit continue in further blocks.
     """
     scores = attribution.to_numpy()[:, 0, :]  # [layers, tokens]
-    highest = float(scores.max(initial=0.0)) or 1.0
+    ranges = row_ranges(scores) or [color_range(scores)] * len(scores)
     labels = [printable(attribution.tokens[i]) for i in attribution.columns]
     least = CELL_WIDTH + int(scores.min(initial=0.0) < 0)
     widths = [min(max(cell_len(label), least), LONGEST_TOKEN) for label in labels]
@@ -187,12 +210,13 @@ def _print_strips(attribution: Attribution, top: int, console: Console) -> None:
         for i in block:
             header.append(" " + _fit(labels[i], widths[i]))
         console.print(header, no_wrap=True, overflow="ignore", crop=False)
-        for layer, row in zip(attribution.layers, scores, strict=True):
+        for layer, row, ends in zip(attribution.layers, scores, ranges, strict=True):
             line = Text(f"layer {layer}".ljust(LABEL_WIDTH))
             for i in block:
                 line.append(" ")
-                line.append(f"{row[i]:.2f}".ljust(widths[i]), style=shade(float(row[i]), highest))
+                line.append(f"{row[i]:.2f}".ljust(widths[i]), style=shade(float(row[i]), *ends))
             console.print(line, no_wrap=True, overflow="ignore", crop=False)
+    _print_ranges(ranges, console)
     best = ", ".join(f"{printable(token)} {score:.3f}" for token, _, score in attribution.top(top))
     console.print(Text(f"top tokens at layer {attribution.layers[-1]}: {best}"))
 
@@ -230,7 +254,8 @@ def _print_best_tokens(attribution: Attribution, top: int, console: Console) -> 
     rows = _highest(scores[-1], top)
     fitting = max(1, (console.width - _token_width(attribution) - INDEX_WIDTH) // SCORE_WIDTH)
     columns = _spread(len(attribution.layers), fitting)
-    highest = float(scores[np.ix_(columns, rows)].max(initial=0.0)) or 1.0
+    shown = scores[np.ix_(columns, rows)]
+    ranges = row_ranges(shown) or [color_range(shown)] * len(shown)
     table = _new_table()
     table.add_column("", justify="right")
     table.add_column("token", no_wrap=True, max_width=TOKEN_WIDTH)
@@ -239,9 +264,13 @@ def _print_best_tokens(attribution: Attribution, top: int, console: Console) -> 
     for token in rows:
         index = attribution.columns[token]
         values = [float(scores[i, token]) for i in columns]
-        cells = [Text(f"{value:.3f}", shade(value, highest)) for value in values]
+        cells = [
+            Text(f"{value:.3f}", shade(value, *ends))
+            for value, ends in zip(values, ranges, strict=True)
+        ]
         table.add_row(str(index), Text(printable(attribution.tokens[index])), *cells)
     console.print(table)
+    _print_ranges(ranges, console)
     if len(columns) < len(attribution.layers):
         console.print(
             f"{len(columns)} of {len(attribution.layers)} layers. Use --layer N for one of them, "
@@ -279,7 +308,7 @@ def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
     fitting = max(1, (console.width - width - INDEX_WIDTH) // (width + 1 + SCORE_WIDTH))
     count = min(top, fitting, scores.shape[-1])
     for layer, rows in zip(attribution.layers, scores, strict=True):
-        highest = float(rows.max()) or 1.0
+        ends = color_range(rows)
         table = _new_table(title=f"layer {layer}")
         table.add_column("", justify="right")
         table.add_column("position", no_wrap=True, max_width=TOKEN_WIDTH)
@@ -291,7 +320,7 @@ def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
             for i in _highest(row, count):
                 token = attribution.tokens[attribution.columns[i]]
                 score = float(row[i])
-                cells += [Text(printable(token)), Text(f"{score:.3f}", shade(score, highest))]
+                cells += [Text(printable(token)), Text(f"{score:.3f}", shade(score, *ends))]
             table.add_row(str(position), Text(printable(attribution.tokens[position])), *cells)
         console.print(table)
     if count < scores.shape[-1]:
@@ -321,29 +350,48 @@ def _print_image_map(
         console.print(Text(f"layer {layer}, all patches {scores.sum():.3f}, top patches: {best}"))
     if image.columns * (MAP_CELL_WIDTH + 1) > console.width:
         return
-    highest = float(scores.max(initial=0.0)) or 1.0
+    ends = color_range(scores)
     for row in scores.reshape(image.rows, image.columns):
         line = Text()
         for score in row:
-            line.append(f"{score:.3f}", style=shade(float(score), highest))
+            line.append(f"{score:.3f}", style=shade(float(score), *ends))
             line.append(" ")
         console.print(line, no_wrap=True)
+    _print_ranges([ends], console)
 
 
-def _print_saturation(attribution: Attribution, console: Console) -> None:
-    """Warn if most flows are at their upper bound, so that they do not rank tokens."""
+def _print_ranges(ranges: Sequence[tuple[float, float]], console: Console) -> None:
+    """Print which scores the colors stand for, if the console has colors."""
+    if console.color_system is None:
+        return
+    if len(set(ranges)) == 1:
+        low, high = ranges[0]
+        console.print(Text(f"colors: {low:.3g} to {high:.3g}", style="dim"))
+    else:
+        text = "colors: each layer from its lowest to its highest score"
+        console.print(Text(text, style="dim"))
+
+
+def _print_notes(explanation: Explanation, attribution: Attribution, console: Console) -> None:
+    """Print the notes on the explained position, or the only one, at the last layer."""
+    position: int | None = None
+    if len(attribution.positions) > 1:
+        merged = attribution.tokens != explanation.tokens
+        position = explanation.position
+        position = explanation.words.word_of(position) if merged else position
+        if position not in attribution.positions:
+            return
     layer = attribution.layers[-1]
-    share = attribution.settings.get("saturated", {}).get(str(layer), 0.0)
-    if share >= 0.5:
-        console.print(
-            f"At layer {layer}, {share:.0%} of the flows are saturated: these tokens tie for the "
-            "maximum. Use a lower layer or rollout to rank them."
-        )
+    notes = explanation_notes(explanation, attribution, position=position, layer=layer)
+    if notes:
+        where = f"layer {layer}" if position is None else f"position {position} at layer {layer}"
+        text = printable(" ".join(notes))
+        console.print(Text.assemble((f"note ({where}): ", "yellow"), text))
 
 
-def shade(score: float, highest: float) -> str:
-    """The style of a score: the higher, the darker its background."""
-    share = min(max(score / highest, 0.0), 1.0)
+def shade(score: float, low: float, high: float) -> str:
+    """The style of a score: the higher, the darker its background. low, high: the color range."""
+    share = float(color_share(score, low, high))
     white, blue = (247, 251, 255), (8, 69, 148)
     red, green, last = (round(w + (b - w) * share) for w, b in zip(white, blue, strict=True))
     # Black and white text have equal contrast at about 0.7. RGB, because the named black of many

@@ -1,0 +1,442 @@
+"""How to read results: notes on rows of scores, settings in words, and the range of colors.
+
+A row is what one position receives from the tokens at one layer. `find_notes` says when a row tells
+little: attention sinks, ties, flat scores, and scores that follow the order of the tokens. The
+terminal, the viewer and figures show these notes next to the scores.
+"""
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnflow.arrays import to_numpy
+from attnflow.attribution import Attribution
+from attnflow.edges.registry import EDGES
+from attnflow.explanation import Explanation
+from attnflow.methods.registry import method_title
+from attnflow.selection import Position, resolve_position
+from attnflow.words import NOT_ADDITIVE, STARTS
+
+SINK = 0.5  # the share of a row from which tokens without content are reported as sinks
+PART_OF_SINK = 0.05  # the share from which a token counts as one of them
+TIMES = 3.0  # flows do not add up: a sink has so many times the flow of any other token
+OWN = 0.9  # the share of a row from which the position itself is reported
+TIED = 1e-9  # relative difference of scores that count as equal
+FLAT = 0.7  # scores are flat if the lowest is at least this share of the highest
+MANY = 10  # tokens: from here on, the lowest tenth is left out before scores are called flat
+RAMP = 0.95  # the rank correlation with the position from which scores follow the order
+FEWEST = 6  # tokens: shorter rows follow the order of the tokens by chance
+STRETCH = 0.4  # colors start at the lowest score if it is at least this share of the highest
+LIGHTEST = 0.15  # the strength of the color of the lowest score of a stretched range
+NEWLINES = ("\n", "\u010a", "<0x0A>")  # as text, in byte-level BPE, in SentencePiece
+NOUNS = {"raw": "raw attention", "rollout": "rollout", "flow": "flow", "joint_flow": "joint flow"}
+
+
+def find_notes(
+    attribution: Attribution,
+    *,
+    special: Sequence[bool],
+    causal: bool,
+    position: Position | None = None,
+    layer: int = -1,
+) -> list[str]:
+    """Say why one row of scores tells little, with numbers, and what may help.
+
+    special: whether each token (or word, if words are merged) is special. causal: whether positions
+    attend to no later ones. position, layer: those of `Attribution.row`.
+    Returns short sentences, the last of which says what to try; an empty list for a good row.
+
+    >>> row = np.asarray([[[0.96, 0.02, 0.01, 0.01]]])
+    >>> attribution = Attribution(row, ("The", "key", "to", "the"), "rollout", (2,), (3,))
+    >>> find_notes(attribution, special=[False] * 4, causal=True)
+    ["The first token 'The' has 0.96 of the rollout: an attention sink, which says little."]
+    """
+    scores = to_numpy(attribution.row(position=position, layer=layer)).astype(np.float64)
+    index = attribution.positions[0]
+    if position is not None:
+        index = resolve_position(attribution.tokens, len(attribution.tokens), position)
+    row = _Row(attribution, scores, index, tuple(special), causal)
+    if causal and index == 0:
+        return ["The first position attends to nothing but itself."]
+    if not row.reached or float(scores.max(initial=0.0)) <= 0:
+        return [f"No token has a positive {row.noun}."] if row.reached else []
+    alone = _own_note(row) or _sink_note(row)
+    found = [alone] if alone else [_tie_note(row), _flat_note(row), _ramp_note(row)]
+    notes = [note for note in found if note is not None]
+    texts = [note.text for note in notes]
+    advice = list(dict.fromkeys(tip for note in notes for tip in note.advice))
+    if advice:
+        texts.append(f"Try {_listed(advice, 'or')}.")
+    return texts
+
+
+def explanation_notes(
+    explanation: Explanation,
+    attribution: Attribution,
+    *,
+    position: Position | None = None,
+    layer: int = -1,
+) -> list[str]:
+    """The notes on a row of an attribution of an explanation; see `find_notes`."""
+    merged = attribution.tokens != explanation.tokens
+    return find_notes(
+        attribution,
+        special=explanation.words.special if merged else explanation.special,
+        causal=explanation.graph.causal,
+        position=position,
+        layer=layer,
+    )
+
+
+@dataclass(frozen=True)
+class _Note:
+    """A sentence about a row, and what may help."""
+
+    text: str
+    advice: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Row:
+    """The scores [tokens] of one position. index: of the position. special: of all tokens."""
+
+    attribution: Attribution
+    scores: NDArray[np.float64]
+    index: int
+    special: tuple[bool, ...]
+    causal: bool
+
+    @property
+    def noun(self) -> str:
+        """What the scores are."""
+        method = self.attribution.method
+        if method == "raw" and edges_name(self.settings) != "attention":
+            return "edge weight"
+        return NOUNS.get(method, method.replace("_", " "))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return self.attribution.settings
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether scores are shares of a whole."""
+        return self.attribution.method not in NOT_ADDITIVE and float(self.scores.min()) >= 0
+
+    @property
+    def reached(self) -> list[int]:
+        """The axes of the tokens that the position can attend to."""
+        columns = self.attribution.columns
+        return [i for i, c in enumerate(columns) if not self.causal or c <= self.index]
+
+    @property
+    def own(self) -> int | None:
+        """The axis of the position itself, unless it is hidden."""
+        columns = self.attribution.columns
+        return columns.index(self.index) if self.index in columns else None
+
+    def label(self, axis: int) -> str:
+        """A token in quotes."""
+        token = self.attribution.tokens[self.attribution.columns[axis]]
+        for mark in STARTS:
+            token = token.removeprefix(mark)
+        return repr(token)
+
+    def sink_kind(self, axis: int) -> str:
+        """What kind of token without content it is; empty for others."""
+        column = self.attribution.columns[axis]
+        if self.special[column]:
+            return "special token"
+        if self.causal and column == 0:
+            return "first token"
+        token = self.attribution.tokens[column]
+        if token in NEWLINES or not token.strip():
+            return "newline" if token in NEWLINES else "blank token"
+        for mark in STARTS:
+            token = token.removeprefix(mark)
+        marks = bool(token) and all(unicodedata.category(c).startswith("P") for c in token)
+        return "punctuation mark" if marks else ""
+
+    def others(self) -> list[int]:
+        """The tokens with content: neither the position itself, nor special, nor a first token."""
+        fixed = ("special token", "first token")
+        return [i for i in self.reached if i != self.own and self.sink_kind(i) not in fixed]
+
+
+def _own_note(row: _Row) -> _Note | None:
+    """A row in which hardly anything but the position itself has a score."""
+    total = float(row.scores.sum())
+    if row.own is None or not row.adds_up or row.scores[row.own] < OWN * total:
+        return None
+    share = float(row.scores[row.own]) / total
+    rest = len(row.reached) - 1
+    text = (
+        f"The position itself, {row.label(row.own)}, has {share:.2f} of the {row.noun}; "
+        f"the other {_count(rest, 'token')} share {1 - share:.2g}."
+    )
+    residual = row.settings.get("residual_weight")
+    if row.attribution.method == "raw":
+        inside = residual == "inside the edges"
+        return _Note(text, ("rollout, which follows all layers (--method rollout)",) * inside)
+    if edges_name(row.settings) == "gradient":
+        return _Note(text, (_option("edges", "gradient_rescaled"),))
+    return _Note(text, ("a higher layer (--layer N)",) if row.attribution.layers[-1] == 1 else ())
+
+
+def _sink_note(row: _Row) -> _Note | None:
+    """Tokens without content that take most of the row."""
+    total = float(row.scores.sum())
+    axes = [i for i in row.reached if i != row.own and row.sink_kind(i)]
+    axes = [i for i in axes if row.scores[i] >= PART_OF_SINK * total]
+    if not axes:
+        return None
+    special = [i for i in axes if row.sink_kind(i) == "special token"]
+    if sum(float(row.scores[i]) for i in special) >= SINK * total:
+        axes = special
+    axes.sort(key=lambda i: -row.scores[i])
+    names = f"The {row.sink_kind(axes[0])} {row.label(axes[0])}"
+    if not row.adds_up:
+        rest = [row.scores[i] for i in row.reached if i not in (axes[0], row.own)]
+        if not rest or row.scores[axes[0]] < TIMES * max(rest):
+            return None
+        most = f"{row.scores[axes[0]]:.2f}, the others at most {max(rest):.2g}"
+        return _Note(f"{names} has a {row.noun} of {most}.", _sink_advice(row, axes[:1]))
+    share = sum(float(row.scores[i]) for i in axes) / total
+    if share < SINK:
+        return None
+    text = f"{names} has {share:.2f} of the {row.noun}: an attention sink, which says little."
+    if len(axes) > 1:
+        names = _listed([row.label(i) for i in axes], "and")
+        text = f"{names} have {share:.2f} of the {row.noun}: attention sinks, which say little."
+    return _Note(text, _sink_advice(row, axes))
+
+
+def _sink_advice(row: _Row, axes: Sequence[int]) -> tuple[str, ...]:
+    advice = list(_other_edges(row))
+    if all(row.special[row.attribution.columns[i]] for i in axes):
+        advice.append(_option("special", "hide"))
+    if not advice:
+        advice += _receptive_field(row)
+    return tuple(advice)
+
+
+def _tie_note(row: _Row) -> _Note | None:
+    """Many tokens with the same score."""
+    scores = np.sort(row.scores[row.reached])
+    starts = np.searchsorted(scores, scores - TIED * scores[-1])
+    counts = np.arange(1, len(scores) + 1) - starts
+    counts[scores <= 0] = 0
+    best = len(counts) - 1 - int(np.argmax(counts[::-1]))  # of equal counts, the highest score
+    count = int(counts[best])
+    if count < 3 or 3 * count < len(scores):
+        return None
+    top = " highest" if best == len(scores) - 1 else ""
+    text = (
+        f"{count} of {len(scores)} tokens have the same{top} {row.noun}, {scores[best]:.3g}, "
+        f"so {row.noun} does not rank them."
+    )
+    return _Note(text, (*_other_edges(row), *_flow_advice(row)))
+
+
+def _flat_note(row: _Row) -> _Note | None:
+    """Scores of tokens with content that hardly differ."""
+    scores = np.sort(row.scores[row.others()])
+    if len(scores) < 3 or scores[-1] <= 0:
+        return None
+    skipped = len(scores) // 10 if len(scores) >= MANY else 0
+    low, high = float(scores[skipped]), float(scores[-1])
+    if low < FLAT * high:
+        return None
+    which = _count(
+        len(scores) - skipped, "other token" if len(scores) < len(row.reached) else "token"
+    )
+    text = (
+        f"The scores of {which} lie between {low:.2g} and {high:.2g}: most of the range from 0 is "
+        "unused."
+    )
+    return _Note(text, (*_other_edges(row), *_flow_advice(row)))
+
+
+def _ramp_note(row: _Row) -> _Note | None:
+    """Scores in the order of the tokens, in a model with a causal mask."""
+    axes = [i for i in row.reached if i != row.own]
+    if not row.causal or len(axes) < FEWEST:
+        return None
+    correlation = _rank_correlation(row.scores[axes])
+    if abs(correlation) < RAMP:
+        return None
+    which = "earlier" if correlation < 0 else "later"
+    text = (
+        f"The {which} a token, the higher its {row.noun} (rank correlation with the position "
+        f"{correlation:.2f}): this can come from the causal mask alone."
+    )
+    return _Note(text, (*_other_edges(row), *_flow_advice(row), *_receptive_field(row)))
+
+
+def _rank_correlation(scores: NDArray[np.float64]) -> float:
+    """Spearman's correlation of scores with their places; equal scores share a rank."""
+    _, group, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    if len(counts) == 1:
+        return 0.0
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[group]
+    return float(np.corrcoef(ranks, np.arange(len(scores)))[0, 1])
+
+
+def _other_edges(row: _Row) -> tuple[str, ...]:
+    """Advice to use edges that see more than attention; only for methods on a graph of a model."""
+    settings = row.settings
+    if "edges" not in settings or settings["edges"] == "alti" or "alti" not in EDGES.names:
+        return ()
+    return (_option("edges", "alti"),)
+
+
+def _receptive_field(row: _Row) -> tuple[str, ...]:
+    if not row.causal or "residual_weight" not in row.settings:
+        return ()
+    if row.settings.get("normalize") == "receptive_field":
+        return ()
+    return (_option("normalize", "receptive_field"),)
+
+
+def _flow_advice(row: _Row) -> tuple[str, ...]:
+    """What ranks tokens where flows do not. Rollout on causal attention is mostly a sink."""
+    if row.attribution.method not in (*NOT_ADDITIVE, "joint_flow"):
+        return ()
+    if row.causal:
+        return () if _other_edges(row) else ("rollout (--method rollout)",)
+    return ("rollout (--method rollout)", "a lower layer (--layer N)")
+
+
+def _option(name: str, value: str) -> str:
+    """An option in Python and on the command line."""
+    return f"{name}={value!r} (--{name} {value})"
+
+
+def _listed(texts: Sequence[str], word: str) -> str:
+    """Texts joined by commas, and a word before the last.
+
+    >>> _listed(["a", "b", "c"], "or")
+    'a, b or c'
+    """
+    return f"{', '.join(texts[:-1])} {word} {texts[-1]}" if len(texts) > 1 else texts[0]
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def edges_name(settings: Mapping[str, Any]) -> str:
+    """The edge weighting that settings record; plain attention if they record none."""
+    return str(settings.get("edges", "attention"))
+
+
+def title_with_edges(method: str, settings: Mapping[str, Any]) -> str:
+    """The title of a method; what is not attention is not called raw attention.
+
+    >>> title_with_edges("raw", {"edges": "alti"}), title_with_edges("rollout", {"edges": "alti"})
+    ('Raw edge weights', 'Attention rollout')
+    """
+    if method == "raw" and edges_name(settings) != "attention":
+        return "Raw edge weights"
+    return method_title(method)
+
+
+def describe_settings(settings: Mapping[str, Any], *, model: str = "") -> list[str]:
+    """The model and the settings of a graph or an Attribution in words, one text for each.
+
+    >>> describe_settings({"edges": "alti", "residual_weight": "inside the edges"}, model="gpt2")
+    ['gpt2', 'edges: ALTI', 'residual connection inside the edges']
+    """
+    parts = [model] if model else []
+    if "edges" in settings or "residual_weight" in settings:
+        parts.append(f"edges: {_edges_title(edges_name(settings))}")
+    if "residual_weight" in settings:
+        parts.append(_describe_residual(settings["residual_weight"]))
+    if settings.get("heads"):
+        parts.append(f"heads: {settings['heads']}")
+    if "normalize" in settings:
+        parts.append(describe_normalization(str(settings["normalize"])))
+    if settings.get("special", "show") != "show":
+        shown = {"hide": "hidden", "rank_out": "not ranked"}
+        parts.append(f"special tokens {shown.get(settings['special'], settings['special'])}")
+    return parts
+
+
+def describe_normalization(normalize: str) -> str:
+    """The option `normalize` in words.
+
+    >>> describe_normalization("rows")
+    'rows normalized'
+    """
+    known = {
+        "none": "not normalized",
+        "rows": "rows normalized",
+        "receptive_field": "normalized by the receptive field",
+    }
+    return known.get(normalize, f"normalized: {normalize}")
+
+
+def _edges_title(name: str) -> str:
+    """The title of edges inside a sentence: acronyms keep their capitals."""
+    if name not in EDGES.names:  # made with a plugin that is not installed here
+        return name
+    first, *rest = EDGES[name].title.split(" ")
+    return " ".join([first.lower() if first[1:].islower() else first, *rest])
+
+
+def _describe_residual(residual: Any) -> str:
+    """The residual weight in words.
+
+    >>> _describe_residual(0.5), _describe_residual([0.25, 0.5]), _describe_residual("measured")
+    ('residual weight 0.5', 'residual weights 0.25 to 0.5', 'residual weight measured')
+    """
+    if isinstance(residual, str):
+        return f"residual {'weight' if residual == 'measured' else 'connection'} {residual}"
+    if isinstance(residual, Sequence):
+        return f"residual weights {min(residual):.3g} to {max(residual):.3g}"
+    return f"residual weight {residual:.3g}"
+
+
+def color_range(scores: NDArray[Any]) -> tuple[float, float]:
+    """The scores that the lightest and the darkest color stand for.
+
+    From 0 to the highest score; from the lowest if scores are so close to each other that colors
+    from 0 would hardly differ. Zeros, as of tokens that a position cannot attend to, do not count.
+    What draws the colors must show this range.
+
+    >>> color_range(np.asarray([0.1, 0.4])), color_range(np.asarray([0.6, 0.68, 0.0]))
+    ((0.0, 0.4), (0.6, 0.68))
+    """
+    positive = scores[scores > 0]
+    if not positive.size:
+        return 0.0, 1.0
+    low, high = float(positive.min()), float(positive.max())
+    return (low, high) if STRETCH * high <= low < high else (0.0, high)
+
+
+def row_ranges(rows: NDArray[Any]) -> list[tuple[float, float]] | None:
+    """The color range of each row, if most rows need their own; None if one range serves all."""
+    ranges = [color_range(row) for row in rows]
+    stretched = sum(low > 0 for low, _ in ranges)
+    return ranges if 2 * stretched > len(ranges) else None
+
+
+def color_share(scores: Any, low: float, high: float) -> Any:
+    """The strength of the color of scores, from 0 to 1, for a range from `color_range`.
+
+    The lowest score of a stretched range is not as light as 0, so that it does not look like it.
+
+    >>> color_share(np.asarray([0.0, 0.25, 0.5]), 0.0, 0.5)
+    array([0. , 0.5, 1. ])
+    >>> color_share(np.asarray([0.0, 0.6, 0.68]), 0.6, 0.68)
+    array([0.  , 0.15, 1.  ])
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    if low <= 0:
+        return np.clip(scores / high, 0.0, 1.0)
+    share = LIGHTEST + (1 - LIGHTEST) * np.clip((scores - low) / (high - low), 0.0, 1.0)
+    return np.where(scores > 0, share, 0.0)

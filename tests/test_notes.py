@@ -1,0 +1,227 @@
+"""Notes on rows of scores, settings in words, and ranges of colors."""
+
+import numpy as np
+import pytest
+
+from attnflow import AttentionGraph, Attribution, Explanation, flow
+from attnflow.notes import (
+    color_range,
+    color_share,
+    describe_settings,
+    explanation_notes,
+    find_notes,
+    row_ranges,
+    title_with_edges,
+)
+from tests.weights import random_attention
+
+EDGES = {"edges": "attention", "residual_weight": 0.5}
+
+
+def notes(scores, method="rollout", *, tokens=None, special=None, causal=False, **settings):
+    """The notes on one row, that of the last token if causal and of the first one otherwise."""
+    n = len(scores)
+    tokens = tuple(tokens or (f"word{i}" for i in range(n)))
+    position = n - 1 if causal else 0
+    row = np.asarray(scores, dtype=float)[None, None]
+    attribution = Attribution(row, tokens, method, (3,), (position,), settings=EDGES | settings)
+    return find_notes(attribution, special=special or [False] * n, causal=causal)
+
+
+# Rows that were computed: SmolLM2-135M-Instruct on "The Eiffel Tower is located in the city of",
+# the bundled verb-number model and MiniLM, at their last layers.
+SMOLLM_ROLLOUT = [0.9995, 4e-5, 3e-5, 2e-5, 1e-4, 1e-5, 9e-5, 2e-4, 3e-6, 1e-6]
+SMOLLM_FLOW = [1.0, 0.68, 0.676, 0.665, 0.65, 0.644, 0.629, 0.569, 0.544, 0.503]
+SMOLLM_ALTI_ROLLOUT = [0.222, 0.045, 0.318, 0.095, 0.026, 0.043, 0.035, 0.03, 0.124, 0.062]
+SMOLLM_ALTI_FLOW = [1.0, 0.637, 1.0, 0.784, 0.695, 0.693, 0.688, 0.445, 0.593, 0.568]
+VERB_ROLLOUT = [0.107, 0.072, 0.162, 0.065, 0.054, 0.058, 0.084, 0.054, 0.054, 0.082, 0.068, 0.083]
+VERB_FLOW = [1.0, 0.714, 1.0, 0.915, 0.844, 0.922, 1.0, 0.911, 0.914, 1.0, 1.0, 0.859, 1.0]
+MINILM_FLOW = [0.74, 0.745, 0.739, 0.741, 0.74, 0.732, 0.773, 1.0, 0.847]
+
+
+@pytest.mark.parametrize(
+    ("scores", "method", "causal"),
+    [
+        (SMOLLM_ALTI_ROLLOUT, "rollout", True),
+        (SMOLLM_ALTI_FLOW, "flow", True),
+        (VERB_ROLLOUT, "rollout", False),
+        ([0.1, 0.6, 0.1, 0.2], "rollout", False),  # most of it on a token with content
+        ([0.4, 0.9, 0.1, 0.2, 0.3, 0.5], "flow", True),
+    ],
+)
+def test_a_good_row_has_no_note(scores, method, causal):
+    assert notes(scores, method, causal=causal) == []
+
+
+def test_the_first_token_of_a_causal_model_can_be_a_sink():
+    first, advice = notes(SMOLLM_ROLLOUT, tokens=["The", *"abcdefghi"], causal=True)
+    assert "'The'" in first
+    assert "1.00" in first
+    assert "edges='alti'" in advice
+    assert "special" not in advice  # which would not hide it
+    assert "sink" not in " ".join(notes(SMOLLM_ROLLOUT))  # an encoder: any token can be important
+
+
+def test_special_tokens_can_be_sinks_together():
+    special = [False] * 4 + [True, True]
+    tokens = ["mask", "a", "b", ".", "[CLS]", "[SEP]"]
+    text, advice = notes([0.06, 0.06, 0.08, 0.1, 0.5, 0.2], tokens=tokens, special=special)
+    assert "'[CLS]' and '[SEP]'" in text
+    assert "0.70" in text
+    assert "'.'" not in text
+    assert "special='hide'" in advice
+    assert notes([0.3, 0.3, 0.1, 0.12, 0.08, 0.1], tokens=tokens, special=special) == []
+
+
+@pytest.mark.parametrize("token", ["\n", "\u010a", ".", "\u2581,", "  "])
+def test_newlines_and_punctuation_can_be_sinks(token):
+    [text, _] = notes([0.1, 0.8, 0.1], tokens=["a", token, "b"])
+    assert "0.80" in text
+    assert notes([0.1, 0.8, 0.1], tokens=["a", "key", "b"]) == []
+
+
+def test_flows_do_not_add_up_so_a_sink_is_compared_with_the_next():
+    special = [False, True, False, False]
+    [text, _] = notes([0.9, 0.9, 0.2, 0.1], "flow", special=special)
+    assert "0.90" in text
+    assert "at most 0.2" in text
+    assert notes([0.9, 0.9, 0.5, 0.1], "flow", special=special) == []
+
+
+def test_a_row_of_hardly_more_than_the_position_itself():
+    text, advice = notes([1.0, 0.03, 0.01, 0.01], edges="gradient")
+    assert "'word0'" in text
+    assert "0.95" in text
+    assert "gradient_rescaled" in advice
+    _, advice = notes(
+        [0.98, 0.01, 0.01, 0], "raw", edges="alti", residual_weight="inside the edges"
+    )
+    assert "rollout" in advice
+
+
+def test_ties_are_counted():
+    text, *_ = notes(VERB_FLOW, "flow")
+    assert "6 of 13 tokens" in text
+    text, *_ = notes([0.5, 0.5, 0.5, 1.0, 0.0, 0.0], "flow")
+    assert "3 of 6 tokens" in text
+    assert "highest" not in text
+    assert notes([0.5, 0.5, 0.25, 1.0, 0.0, 0.0], "flow") == []  # two are no tie to speak of
+
+
+def test_zeros_are_no_ties():
+    assert notes([0.0, 0.0, 0.0, 0.7, 0.3], "raw") == []
+
+
+def test_flat_scores_are_told_without_sinks_and_the_position_itself():
+    special = [False] * 7 + [True, True]
+    text, _ = notes(MINILM_FLOW, "flow", special=special)
+    assert "6 other tokens" in text
+    assert "0.73 and 0.77" in text
+
+
+def test_a_few_low_scores_do_not_hide_a_flat_row():
+    rng = np.random.default_rng(0)
+    scores = np.concatenate([[0.9, 0.01, 0.02], rng.uniform(0.7, 0.8, 37)])
+    text, *_ = notes(scores, "flow")
+    assert "36 other tokens" in text
+
+
+def test_scores_in_the_order_of_the_tokens():
+    flat, ramp, advice = notes(SMOLLM_FLOW, "flow", causal=True)
+    assert "8 other tokens" in flat
+    assert "earlier" in ramp
+    assert "-1.00" in ramp
+    assert "normalize='receptive_field'" in advice
+    later, _ = notes([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.4], causal=True)
+    assert "later" in later
+    assert notes([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.4]) == []  # no causal mask
+
+
+def test_what_is_already_set_is_not_advised():
+    *_, advice = notes(SMOLLM_FLOW, "flow", causal=True, edges="alti", normalize="receptive_field")
+    assert "alti" not in advice
+    assert "receptive_field" not in advice
+    [text] = notes(SMOLLM_ROLLOUT, causal=True, edges="alti", normalize="receptive_field")
+    assert "sink" in text
+
+
+def test_edges_are_not_advised_without_a_model():
+    graph = AttentionGraph.from_weights([[[1.0, 0, 0], [0.9, 0.1, 0], [0.9, 0.05, 0.05]]] * 8)
+    explanation = Explanation.from_graph(graph)
+    text = " ".join(explanation_notes(explanation, explanation.rollout()))
+    assert "sink" in text
+    assert "edges" not in text
+
+
+def test_the_first_position_of_a_causal_model_has_nothing_to_tell():
+    row = np.asarray([[[1.0, 0.0]]])
+    attribution = Attribution(row, ("a", "b"), "rollout", (1,), (0,))
+    [text] = find_notes(attribution, special=[False] * 2, causal=True)
+    assert "itself" in text
+
+
+@pytest.mark.parametrize("scores", [[0.0, 0.0, 0.0], [0.5, -0.25, 0.1], [1.0]])
+def test_odd_rows_raise_nothing(scores):
+    assert all(isinstance(note, str) for note in notes(scores, "input_gradients"))
+
+
+def test_later_tokens_of_a_causal_model_do_not_count():
+    row = np.asarray([[[1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]])
+    tokens = tuple("abcdefghij")
+    attribution = Attribution(row, tokens, "flow", (2,), (2,))
+    text, *_ = find_notes(attribution, special=[False] * 10, causal=True)
+    assert "3 of 3 tokens" in text
+
+
+def test_words_use_the_flags_of_words():
+    graph = AttentionGraph.from_weights(
+        random_attention(2, 4, 4), tokens=["[CLS]", "cabinet", "##s", "[SEP]"]
+    )
+    explanation = Explanation.from_graph(graph, position=1)
+    scores = np.asarray([[[0.6, 0.1, 0.3]]])
+    merged = Attribution(scores, explanation.words.texts, "rollout", (2,), (1,))
+    text, *_ = explanation_notes(explanation, merged)
+    assert "'[CLS]' and '[SEP]'" in text
+    assert "0.90" in text
+
+
+def test_settings_in_words():
+    assert describe_settings(
+        {"edges": "gradient", "residual_weight": "added, rows not rescaled", "heads": "mean"},
+        model="gpt2",
+    ) == [
+        "gpt2",
+        "edges: attention times gradient",
+        "residual connection added, rows not rescaled",
+        "heads: mean",
+    ]
+    graph = AttentionGraph.from_weights(random_attention(2, 3, 3), residual_weight=[0.25, 0.5])
+    assert describe_settings(flow(graph, normalize="rows").settings) == [
+        "edges: attention",
+        "residual weights 0.25 to 0.5",
+        "rows normalized",
+    ]
+    assert describe_settings({"edges": "mine", "special": "hide"}) == [
+        "edges: mine",
+        "special tokens hidden",
+    ]
+
+
+def test_raw_edges_are_not_called_attention():
+    assert title_with_edges("raw", {}) == "Raw attention"
+    assert title_with_edges("raw", {"edges": "alti"}) == "Raw edge weights"
+
+
+def test_colors_start_at_the_lowest_score_only_where_scores_are_close():
+    assert color_range(np.asarray(SMOLLM_FLOW)) == (0.503, 1.0)
+    assert color_range(np.asarray(SMOLLM_ALTI_ROLLOUT)) == (0.0, 0.318)
+    assert color_range(np.zeros(3)) == (0.0, 1.0)
+    assert color_range(np.full(3, 0.5)) == (0.0, 0.5)  # equal scores: one color
+    assert row_ranges(np.asarray([VERB_FLOW, VERB_FLOW])) == [(0.714, 1.0)] * 2
+    assert row_ranges(np.asarray([VERB_ROLLOUT, VERB_ROLLOUT])) is None
+
+
+def test_shares_rise_with_the_scores():
+    shares = color_share(np.asarray(SMOLLM_FLOW), 0.503, 1.0)
+    assert (np.diff(shares) < 0).all()
+    assert (shares[-1], shares[0]) == (pytest.approx(0.15), 1.0)

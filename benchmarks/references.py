@@ -2,11 +2,11 @@
 
     python -m benchmarks.references MODEL DATA [--examples 150] [--facts]
 
-MODEL: a folder, hub name or built-in model: a causal language model or a classifier.
+MODEL: a folder, hub name or built-in model: a language model or a classifier.
 DATA: a table with tabs and a header, gzipped or not. With the columns `sentence`, `subj_index`,
-`verb_index`, `verb_pos` and `verb`, the text is the sentence up to the verb, and the target is the
-form of the verb that follows; with `sentence` and `label`, the text is the sentence, and the target
-is the predicted class.
+`verb_index`, `verb_pos` and `verb`, the text is the sentence up to the verb (for masked language
+models the sentence with a masked verb), and the target is the form of the verb there; with
+`sentence` and `label`, the text is the sentence, and the target is the predicted class.
 
 Prints one row for each replacement and score, averaged over texts: `spread`, the standard deviation
 of the scores of words divided by the mean of their absolute values; `rho`, Spearman's correlation
@@ -87,6 +87,8 @@ def read_row(row: dict[str, str], loaded: LoadedModel) -> Text | None:
     if loaded.task == "classifier":
         is_plural = row["verb_pos"] == "VBP"
         return Text(text.lower(), int(is_plural), int(not is_plural), subject)
+    if loaded.task == "masked_lm":
+        text = " ".join([*words[:verb], loaded.tokenizer.mask_token, *words[verb + 1 :]])
     forms = row["verb"].lower(), other_form(row["verb"].lower(), row["verb_pos"])
     try:
         target, against = (resolve_target(loaded, form, len(loaded.tokenizer)) for form in forms)

@@ -173,7 +173,7 @@ def loaded_as(task: Any, **tokens: int | None) -> Any:
     ("task", "tokens", "expected"),
     [
         ("classifier", {"unk_token_id": 1}, "unknown"),
-        ("masked_lm", {"unk_token_id": 1, "mask_token_id": 4}, "unknown"),
+        ("masked_lm", {"unk_token_id": 1, "mask_token_id": 4}, "mean"),
         ("classifier", {"unk_token_id": 1, "eos_token_id": 1}, "mean"),  # GPT-2 as a classifier
         ("classifier", {}, "mean"),
         ("causal_lm", {"unk_token_id": 1, "eos_token_id": 1}, "mean"),

@@ -58,8 +58,8 @@ def blank_out(  # noqa: PLR0913 - one argument for each option
     tokenizer. "remove": nothing, later tokens move up. "mean": the mean embedding of the
     vocabulary. "neighbor": the nearest token before it that differs and is not special, or else
     after it. "sample": tokens that the language model itself expects there, other than the token;
-    the drop is averaged over them. Default: "unknown" for classifiers and masked language models
-    whose tokenizer has an unknown token of its own, "mean" for all others.
+    the drop is averaged over them. Default: "unknown" for classifiers whose tokenizer has an
+    unknown token of its own, "mean" for language models and other classifiers.
     score: "probability" or "log_probability" of the target. Default: "probability" for
     classifiers, "log_probability" for language models.
     against: another class or token. The score is log p(target) - log p(against), and tells why the

@@ -35,13 +35,13 @@ class Change(NamedTuple):
 def resolve_replacement(loaded: LoadedModel, replacement: Replacement | None = None) -> Replacement:
     """Return the replacement to use with a model.
 
-    replacement: None for the default: "unknown" for classifiers and masked language models whose
-    tokenizer has an unknown token of its own, "mean" for all others. The unknown token of many
+    replacement: None for the default: "unknown" for classifiers whose tokenizer has an unknown
+    token of its own, "mean" for language models and other classifiers. The unknown token of many
     decoders is their end-of-text token.
     Raises InputError for an unknown replacement, and for one that the model does not support.
     """
     if replacement is None:
-        has_unknown = loaded.task in ("classifier", "masked_lm") and _has_unknown(loaded.tokenizer)
+        has_unknown = loaded.task == "classifier" and _has_unknown(loaded.tokenizer)
         return "unknown" if has_unknown else "mean"
     check_choice("replacement", replacement, get_args(Replacement))
     if replacement in TOKENS:

@@ -45,7 +45,8 @@ def test_the_logit_of_a_decoder_is_decomposed() -> None:
 
     def to_logit(vector: Tensor) -> Tensor:
         centered: Tensor = (vector - vector.mean()) / spread * final.weight.detach()
-        return centered @ unembedding
+        logit: Tensor = centered @ unembedding
+        return logit
 
     logit = to_logit(stream) + final.bias.detach() @ unembedding
     assert result.settings["score"] == pytest.approx(float(logit), abs=1e-4)
@@ -98,7 +99,7 @@ def test_post_normalization_is_followed_to_the_embeddings() -> None:
         for part in (layer.attention.output.LayerNorm, layer.output.LayerNorm)
     ]
     for norm in norms:
-        assert float(norm.bias.abs().max()) == 0
+        assert float(norm.bias.detach().abs().max()) == 0
     assert total == pytest.approx(float(paths.score), abs=1e-4)
 
 

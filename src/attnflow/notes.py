@@ -174,6 +174,8 @@ def _own_note(row: _Row) -> _Note | None:
         return None
     share = float(row.scores[row.own]) / total
     rest = len(row.reached) - 1
+    if rest == 0:
+        return None
     text = (
         f"The position itself, {row.label(row.own)}, has {share:.2f} of the {row.noun}; "
         f"the other {_count(rest, 'token')} share {1 - share:.2g}."
@@ -419,10 +421,11 @@ def color_range(scores: NDArray[Any]) -> tuple[float, float]:
 
 
 def row_ranges(rows: NDArray[Any]) -> list[tuple[float, float]] | None:
-    """The color range of each row, if most rows need their own; None if one range serves all."""
+    """The color range of each row, if half of them need their own; None if one serves all."""
     ranges = [color_range(row) for row in rows]
     stretched = sum(low > 0 for low, _ in ranges)
-    return ranges if 2 * stretched > len(ranges) else None
+    equal = sum(len(np.unique(row[row > 0])) == 1 for row in rows)
+    return ranges if stretched and 2 * (stretched + equal) >= len(ranges) else None
 
 
 def color_share(scores: Any, low: float, high: float) -> Any:

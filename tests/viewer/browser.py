@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from attnflow import Explanation
-from attnflow.viewer.payload import PAGE_METHODS
+from attnflow.viewer.header import PAGE_METHODS
 
 AXE = Path(__file__).parents[2] / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
 FLAGS = [

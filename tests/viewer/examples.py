@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from attnflow import Attentions, Explanation
+from attnflow import AttentionGraph, Attentions, Explanation
 from attnflow.explainer import explain
 from attnflow.explanation import ImageGrid
 from tests.models.checkpoints import make_loaded
@@ -45,6 +45,17 @@ def random_explanation(
         layers.append(scores / scores.sum(-1, keepdims=True))
     tokens = ["[CLS]", *(f"word{i}" for i in range(1, n_tokens))]
     return Explanation.from_attentions(Attentions(layers, tokens), text=" ".join(tokens[1:]))
+
+
+def causal_explanation(n_layers: int, n_tokens: int) -> Explanation:
+    """An explanation of causal attention whose first token is a sink, as in large models."""
+    random = np.random.default_rng(0)
+    weights = np.tril(random.random((n_layers, n_tokens, n_tokens)))
+    weights[..., 0] += 10
+    weights /= weights.sum(-1, keepdims=True)
+    tokens = [f"word{i}" for i in range(n_tokens)]
+    graph = AttentionGraph.from_weights(weights, tokens=tokens)
+    return Explanation.from_graph(graph, text=" ".join(tokens), model="tiny")
 
 
 def image_explanation() -> Explanation:

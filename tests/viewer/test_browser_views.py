@@ -8,7 +8,7 @@ import pytest
 
 from attnflow import flow_path, head_rollout
 from attnflow.explainer import explain
-from attnflow.viewer.payload import PAGE_METHODS
+from attnflow.viewer.header import PAGE_METHODS
 from attnflow.viewer.preview import visible
 from tests.viewer.browser import ViewerPage
 from tests.viewer.examples import HOSTILE, hostile_explanation, image_explanation

@@ -93,8 +93,10 @@ def test_two_widgets_are_independent():
 @pytest.mark.usefixtures("toy_method")
 def test_small_arrays_are_sent_at_the_start_and_large_ones_are_not(monkeypatch):
     widget = show(classifier_explanation())
-    kinds = ("attention", "flow", "scores/toy")
-    assert set(widget.chunks) == {f"0/{kind}/{layer}" for kind in kinds for layer in (1, 2)}
+    methods = ("raw", "rollout", "flow", "toy")
+    kinds = ("attention", "flow", "scores/toy", *(f"normalized/{name}" for name in methods))
+    arrays = {f"0/{kind}/{layer}" for kind in kinds for layer in (1, 2)}
+    assert set(widget.chunks) == arrays | {"0/notes"}
     monkeypatch.setattr(notebook, "EAGER_BYTES", 6 * 36 * 2 - 1)
     assert show(classifier_explanation()).chunks == {}
 

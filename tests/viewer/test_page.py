@@ -92,8 +92,9 @@ def test_two_explanations_are_compared_under_a_title(tmp_path):
 def test_hostile_tokens_stay_inside_the_header(tmp_path):
     page = Page(to_html(tmp_path / "page.html", hostile_explanation(), title=HOSTILE[1]))
     assert page.header["examples"][0]["tokens"] == list(HOSTILE)
-    # The header, attention, flow and heads of two layers, and the module; none from a token.
-    assert len(page.scripts) == 1 + 6 + 1
+    # The header; attention, flow and heads of two layers; three methods, normalized; notes; and
+    # the module. None from a token.
+    assert len(page.scripts) == 1 + 6 + 6 + 1 + 1
     assert "img" not in page.tags
     assert page.title == HOSTILE[1]
     assert "\0" not in page.text

@@ -6,17 +6,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnflow import InputError, SelectionError, flow, raw_attention
+from attnflow import AttentionGraph, Explanation, InputError, SelectionError, flow, raw_attention
 from attnflow.edges.registry import EDGES
 from attnflow.explainer import explain
 from attnflow.explanation import ImageGrid, Outcome, Prediction
 from attnflow.methods.registry import default_methods
+from attnflow.notes import explanation_notes
 from attnflow.viewer import payload as payload_module
-from attnflow.viewer.payload import make_payload, name_examples
+from attnflow.viewer.header import PAGE_METHODS, name_examples
+from attnflow.viewer.payload import make_payload
 from tests.models.checkpoints import VOCABULARY, make_tokenizer
 from tests.refusal import refusal
 from tests.viewer.examples import (
     HOSTILE,
+    causal_explanation,
     classifier_explanation,
     hostile_explanation,
     random_explanation,
@@ -86,7 +89,7 @@ def test_the_header_lists_the_registered_methods(toy_method):
     methods = make_payload([random_explanation(1, 3)]).header()["methods"]
     assert [method["name"] for method in methods] == list(default_methods())
     computed = {method["name"]: method["computed"] for method in methods}
-    assert {computed[name] for name in payload_module.PAGE_METHODS} == {"page"}
+    assert {computed[name] for name in PAGE_METHODS} == {"page"}
     assert methods[-1] == {
         "name": "toy",
         "title": toy_method.title,
@@ -121,6 +124,8 @@ def test_methods_that_the_page_computes_are_not_chunks():
     assert {chunk.kind for chunk in make_payload([random_explanation(1, 3)]).chunks.values()} == {
         "attention",
         "heads",
+        "normalized",
+        "notes",
         "scores",
     }
     assert "0/scores/rollout/1" not in make_payload([random_explanation(1, 3)]).chunks
@@ -140,6 +145,73 @@ def test_edges_default_to_attention_and_may_be_unknown():
     assert examples[0]["edges"]["name"] == "attention"
     assert examples[0]["heads"] == "mean"
     assert examples[1]["edges"] == {"name": "mine", "title": "mine"}
+
+
+@pytest.mark.parametrize("pairs", [10**6, 1], ids=["all positions", "the explained position"])
+def test_scores_normalized_by_the_receptive_field_are_chunks(monkeypatch, pairs):
+    monkeypatch.setattr(payload_module, "FLOW_PAIRS", pairs)
+    explanation = causal_explanation(2, 5)
+    payload = make_payload([explanation])
+    rows = payload.header()["examples"][0]["normalized_rows"]
+    assert rows == (None if pairs > 1 else [4])
+    for method in PAGE_METHODS:
+        expected = explanation.attribute(
+            method, positions=range(5) if rows is None else rows, normalize="receptive_field"
+        )
+        np.testing.assert_array_equal(
+            read_chunk(payload, f"0/normalized/{method}/2"),
+            expected.to_numpy()[1].astype(np.float16),
+        )
+
+
+def test_notes_are_those_of_the_library():
+    explanation = causal_explanation(6, 8)  # its first token is a sink
+    payload = make_payload([explanation])
+    notes = json.loads(payload.chunk("0/notes"))
+    for method in PAGE_METHODS:
+        scores = explanation.attribute(method)
+        for layer in scores.layers:
+            expected = explanation_notes(explanation, scores, layer=layer)
+            indices = notes["rows"].get(f"{method}/{layer}/none/tokens/show", [])
+            assert [notes["texts"][i] for i in indices] == expected
+    assert any("sink" in text for text in notes["texts"])
+    assert "rollout/6/none/tokens/show" in notes["rows"]
+    assert payload.header()["examples"][0]["chunks"]["0/notes"] == {"shape": [], "dtype": "json"}
+
+
+def test_notes_know_words_and_hidden_tokens():
+    graph = AttentionGraph.from_weights(
+        np.tile([0.6, 0.1, 0.1, 0.2], (1, 4, 1)), tokens=["[CLS]", "cabinet", "##s", "[SEP]"]
+    )
+    payload = make_payload([Explanation.from_graph(graph, position=1)])
+    notes = json.loads(payload.chunk("0/notes"))
+    keys = {key for key in notes["rows"] if key.startswith("raw/1/none")}
+    assert keys == {"raw/1/none/tokens/show", "raw/1/none/words/show"}  # no sink is left
+    assert not [key for key in notes["rows"] if key.startswith("flow/1/none/words")]
+
+
+def test_what_is_not_attention_is_not_called_attention():
+    plain, alti = (with_settings(random_explanation(1, 3), edges=e) for e in ("attention", "alti"))
+    titles = [make_payload([plain]).methods[0].title, make_payload([plain, alti]).methods[0].title]
+    assert titles == ["Raw attention", "Raw edge weights"]
+
+
+def test_the_header_has_the_settings_in_words():
+    explanation = with_settings(
+        replace(random_explanation(1, 3), model="gpt2"),
+        edges="alti",
+        residual_weight="inside the edges",
+    )
+    payload = make_payload([explanation])
+    [example] = payload.header()["examples"]
+    assert example["settings"] == [
+        "gpt2",
+        "edges: ALTI",
+        "residual connection inside the edges",
+        "heads: mean",
+    ]
+    assert payload.page_title == "word1 word2 · gpt2 · edges: ALTI"
+    assert make_payload([explanation], title="mine").page_title == "mine"
 
 
 def test_several_explanations_are_compared():
@@ -164,6 +236,14 @@ def test_examples_are_named_by_their_differences():
         f"{TEXT} · bert · 2 layers",
         "x · gpt · 2 layers",
     ]
+
+
+def test_examples_that_differ_in_their_graph_are_named_by_it():
+    one = with_settings(classifier_explanation(), edges="attention", heads="mean")
+    other = with_settings(classifier_explanation(), edges="alti", heads="mean")
+    names = name_examples([one, other])
+    assert "edges: attention" in names[0]
+    assert "edges: ALTI" in names[1]
 
 
 def test_large_graphs_have_flow_of_the_explained_position_only(monkeypatch):
@@ -286,4 +366,5 @@ def test_memory_is_counted():
     before = payload.n_bytes()
     assert before == 2 * 2 * 4 * 4 * 8 + 2 * 2 * 4 * 4 * 8  # weights, attention; heads
     payload.compute()
-    assert payload.n_bytes() == before + 2 * (2 * 4 * 4 * 8)  # flow and the toy method
+    # Flow and the toy method; and all four methods, normalized by the receptive field.
+    assert payload.n_bytes() == before + (2 + 4) * (2 * 4 * 4 * 8)

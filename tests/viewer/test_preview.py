@@ -6,16 +6,19 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from attnflow import AttentionGraph, Explanation
 from attnflow.explanation import ImageGrid
 from attnflow.methods.registry import METHODS
-from attnflow.viewer.payload import PAGE_METHODS
+from attnflow.viewer.header import PAGE_METHODS
 from attnflow.viewer.preview import draw_picture, visible
 from tests.viewer.examples import (
     HOSTILE,
+    causal_explanation,
     classifier_explanation,
     hostile_explanation,
     random_explanation,
 )
+from tests.weights import random_attention
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -51,6 +54,27 @@ def test_the_highest_score_of_each_method_is_the_darkest():
         darkness = [-int(color[1:3], 16) for color in colors]
         order = np.argsort(scores, kind="stable")
         assert np.all(np.diff(np.asarray(darkness)[order]) >= 0)
+
+
+def test_the_picture_names_the_model_its_settings_and_notes():
+    explanation = causal_explanation(6, 8)
+    root, _ = read_cells(draw_picture(explanation))
+    text = " ".join("".join(root.itertext()).split())
+    assert "tiny · edges: attention · residual weight 0.5" in text
+    assert "attention sink" in text
+
+
+def test_flat_flows_have_contrast():
+    graph = AttentionGraph.from_weights(random_attention(8, 6, 6))
+    explanation = Explanation.from_graph(graph, position=2)
+    root, cells = read_cells(draw_picture(explanation))
+    flows = explanation.flow().to_numpy()[-1, 0]
+    assert flows.min() > 0.4 * flows.max()
+    colors = [color for _, color in cells[-6:]]  # the last layer of flow
+    assert colors[int(flows.argmax())] == "#08306b"
+    lightest = colors[int(flows.argmin())]
+    assert int(lightest[1:3], 16) > 0xC0
+    assert "each layer from lowest to highest" in "".join(root.itertext())
 
 
 def test_of_long_texts_the_tokens_with_the_highest_rollout_are_shown():

@@ -4,10 +4,10 @@ In: one Explanation, or several to compare. Out: a widget (`show`), a file (`to_
 web server (`attnflow serve`). All three run the same front end, `static/attnflow-viewer.js`, which
 is built from the TypeScript sources in the folder `viewer` of the repository.
 
-Read `payload` first: the JSON header and the arrays that the front end reads, documented in
-`docs/viewer.md`. Then the hosts that deliver them: `page` (single files, and the static files of
-the front end), `notebook` (the widget) and `server` (a package of its own). `preview` draws the
-static picture that is shown where no script runs.
+Read `header` and `payload` first: the JSON header, and the arrays and notes that the front end
+reads, documented in `docs/viewer.md`. Then the hosts that deliver them: `page` (single files, and
+the static files of the front end), `notebook` (the widget) and `server` (a package of its own).
+`preview` draws the static picture that is shown where no script runs.
 """
 
 from attnflow.viewer.notebook import show

@@ -7,6 +7,7 @@ sent at the start, so that a notebook saved with its widgets works without a ker
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
+from math import prod
 from typing import Any
 from uuid import uuid4
 
@@ -84,7 +85,7 @@ def _read_numbers(request: Mapping[Any, Any]) -> tuple[int, int, int]:
 def _eager_chunks(payload: Payload) -> dict[str, bytes]:
     """All arrays but heads, if they are small; none otherwise."""
     chunks = [chunk for chunk in payload.chunks.values() if chunk.kind != "heads"]
-    if sum(2 * chunk.shape[0] * chunk.shape[1] for chunk in chunks) > EAGER_BYTES:
+    if sum(2 * prod(chunk.shape) for chunk in chunks) > EAGER_BYTES:
         return {}
     return {chunk.key: payload.chunk(chunk.key) for chunk in chunks}
 

@@ -93,7 +93,7 @@ def build_page(payload: Payload) -> str:
     )
     parts = {
         "POLICY": escape(POLICY.format(digest)),
-        "TITLE": escape(visible(payload.title)),
+        "TITLE": escape(visible(payload.page_title)),
         "STYLE": read_asset("single-file.css"),
         "PICTURE": draw_picture(payload.examples[0]),
         "HEADER": escape_json(payload.header_json()),

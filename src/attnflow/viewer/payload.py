@@ -1,31 +1,38 @@
-"""The data that the viewer reads: a JSON header, and float16 arrays ("chunks") by name.
+"""The data that the viewer reads: a JSON header, and "chunks" by name: arrays, and notes in JSON.
 
 `docs/viewer.md` documents the names and shapes. Nothing here knows whether the viewer runs in a
 notebook, a file or a web page; `notebook`, `page` and `server` deliver the data.
 """
 
 import json
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.arrays import to_numpy
-from attnflow.edges.registry import EDGES
+from attnflow.attribution import Attribution, Normalize, Special, apply_special
 from attnflow.errors import InputError, SelectionError, check_type
-from attnflow.explanation import Explanation, ImageGrid, Outcome, Prediction
+from attnflow.explanation import Explanation
 from attnflow.graph import AttentionGraph
-from attnflow.methods.registry import METHODS
+from attnflow.notes import explanation_notes
 from attnflow.progress import Progress
 from attnflow.selection import resolve_layer, resolve_position
+from attnflow.viewer.header import (
+    MethodInfo,
+    describe_example,
+    heads_per_layer,
+    list_methods,
+    name_examples,
+    name_page,
+    shorten,
+)
+from attnflow.words import NOT_ADDITIVE
 
 FORMAT = 1  # version of the header
-PAGE_METHODS = ("raw", "rollout", "flow")  # implemented by the page itself, in viewer/src
 # Up to this many pairs of positions and tokens over all layers (12 layers of 128 tokens, about two
 # seconds of flow), scores of all positions are computed; beyond, those of the explained position.
 FLOW_PAIRS = 12 * 128 * 128
@@ -33,27 +40,15 @@ ROUNDING = 1e-5  # of float32, in which the residual connection may have been mi
 
 
 @dataclass(frozen=True)
-class MethodInfo:
-    """A registered method, as the header lists it.
-
-    computed: "page" if the page computes it from other chunks, "data" if its scores are chunks.
-    """
-
-    name: str
-    title: str
-    summary: str
-    computed: Literal["page", "data"]
-
-
-@dataclass(frozen=True)
 class Chunk:
-    """An array of the payload.
+    """An array of the payload, or the notes of an example.
 
-    example: the index of its example. layer: from 1. method: only for scores of a method.
+    example: the index of its example. layer: from 1; 0 for notes. method: only for scores of a
+    method. shape: of the array; empty for notes.
     """
 
     example: int
-    kind: Literal["attention", "weights", "heads", "scores"]
+    kind: Literal["attention", "weights", "heads", "scores", "normalized", "notes"]
     layer: int
     shape: tuple[int, ...]
     method: str = ""
@@ -65,7 +60,9 @@ class Chunk:
         >>> Chunk(0, "attention", 2, (3, 3)).key, Chunk(1, "scores", 2, (3, 3), "mine").key
         ('0/attention/2', '1/scores/mine/2')
         """
-        if self.method == "flow":
+        if self.kind == "notes":
+            return f"{self.example}/notes"
+        if self.method == "flow" and self.kind == "scores":
             return f"{self.example}/flow/{self.layer}"
         kind = f"{self.kind}/{self.method}" if self.method else self.kind
         return f"{self.example}/{kind}/{self.layer}"
@@ -75,24 +72,33 @@ class Chunk:
 class Payload:
     """Explanations in the form that the viewer reads.
 
-    examples: one explanation, or several to compare. title: of the page.
+    examples: one explanation, or several to compare. title: the heading. page_title: of the
+    browser window.
     methods: the methods that were registered when the payload was made.
     """
 
     examples: tuple[Explanation, ...]
     title: str
     methods: tuple[MethodInfo, ...]
+    page_title: str = ""
 
     def header(self) -> dict[str, Any]:
         """Everything but the arrays, ready for JSON."""
         names = name_examples(self.examples)
         examples = [
-            {"name": name, **_describe_example(explanation), "chunks": self._describe_chunks(index)}
+            {
+                "name": name,
+                **describe_example(explanation),
+                "flow_rows": flow_rows(explanation),
+                "normalized_rows": normalized_rows(explanation),
+                "chunks": self._describe_chunks(index),
+            }
             for index, (name, explanation) in enumerate(zip(names, self.examples, strict=True))
         ]
         return {
             "format": FORMAT,
             "title": self.title,
+            "page_title": self.page_title,
             "methods": [asdict(method) for method in self.methods],
             "examples": examples,
         }
@@ -107,7 +113,7 @@ class Payload:
         return {
             chunk.key: chunk
             for index, explanation in enumerate(self.examples)
-            for chunk in _list_chunks(index, explanation, self.stored_methods)
+            for chunk in _list_chunks(index, explanation, self)
         }
 
     @property
@@ -116,7 +122,7 @@ class Payload:
         return ("flow", *(method.name for method in self.methods if method.computed == "data"))
 
     def chunk(self, key: str) -> bytes:
-        """The array of a name: float16, little-endian, in C order.
+        """The array of a name: float16, little-endian, in C order; notes are JSON in ASCII.
 
         Raises SelectionError if the header does not list the name.
         """
@@ -127,6 +133,8 @@ class Payload:
                 expected="a name that the header lists, such as '0/attention/1'",
                 fix="Request one of those.",
             )
+        if chunk.kind == "notes":
+            return json.dumps(self.notes(chunk.example), separators=(",", ":")).encode("ascii")
         return np.ascontiguousarray(self._array(chunk), dtype="<f2").tobytes()
 
     def scores(
@@ -140,6 +148,36 @@ class Payload:
         rows = flow_rows(explanation)
         positions = range(len(explanation.tokens)) if rows is None else rows
         return explanation.attribute(method, positions=positions, progress=progress).to_numpy()
+
+    def normalized(self, example: int, method: str) -> NDArray[np.floating]:
+        """The scores of a method, normalized by the receptive field; computed once.
+
+        The rows are all positions, or those that `normalized_rows` lists.
+        """
+        explanation = self.examples[example]
+        rows = normalized_rows(explanation)
+        positions = range(len(explanation.tokens)) if rows is None else rows
+        result = explanation.attribute(method, positions=positions, normalize="receptive_field")
+        return result.to_numpy()
+
+    def notes(self, example: int) -> dict[str, Any]:
+        """Notes on the explained position of an example, for each method, layer and option.
+
+        Returns "texts", and in "rows" the indices of texts for keys such as
+        "rollout/2/none/tokens/show": method, layer, normalization, tokens or words, and whether
+        special tokens are shown. Rows without notes are left out.
+        """
+        texts: dict[str, int] = {}
+        rows: dict[str, list[int]] = {}
+        explanation = self.examples[example]
+        for method in self.methods:
+            for key, attribution in _noted(explanation, method.name):
+                for layer in attribution.layers:
+                    found = explanation_notes(explanation, attribution, layer=layer)
+                    indices = [texts.setdefault(text, len(texts)) for text in found]
+                    if indices:
+                        rows[f"{method.name}/{layer}/{key}"] = indices
+        return {"texts": list(texts), "rows": rows}
 
     def flow(self, example: int, position: int, layer: int) -> NDArray[np.float32]:
         """The flow of any position at a layer, counted from 1, to each token: [tokens].
@@ -177,6 +215,8 @@ class Payload:
                 finished += size
                 if progress is not None:
                     progress(finished, total)
+            for info in self.methods:  # much faster than flow on the graph itself
+                self.normalized(index, info.name)
 
     def n_bytes(self) -> int:
         """The memory that the arrays take."""
@@ -184,8 +224,10 @@ class Payload:
 
     def _array(self, chunk: Chunk) -> Any:
         explanation = self.examples[chunk.example]
-        if chunk.kind == "scores":
-            layers: Any = self.scores(chunk.example, chunk.method)
+        if chunk.kind == "normalized":
+            layers: Any = self.normalized(chunk.example, chunk.method)
+        elif chunk.kind == "scores":
+            layers = self.scores(chunk.example, chunk.method)
         elif chunk.kind == "heads" and explanation.heads is not None:
             layers = explanation.heads.layers
         else:
@@ -195,7 +237,10 @@ class Payload:
 
     def _describe_chunks(self, example: int) -> dict[str, Any]:
         return {
-            key: {"shape": list(chunk.shape), "dtype": "float16"}
+            key: {
+                "shape": list(chunk.shape),
+                "dtype": "json" if chunk.kind == "notes" else "float16",
+            }
             for key, chunk in self.chunks.items()
             if chunk.example == example
         }
@@ -204,7 +249,8 @@ class Payload:
 def make_payload(explanations: Sequence[Explanation], *, title: str | None = None) -> Payload:
     """Prepare explanations for the viewer, with their arrays in NumPy.
 
-    title: the text of the first explanation by default.
+    title: the text of the first explanation by default; the title of the window also names models
+    and edges then.
     Raises InputError if there are none, or if one is not an Explanation.
     """
     fix = "Make one: attnflow.explain(text)."
@@ -212,19 +258,32 @@ def make_payload(explanations: Sequence[Explanation], *, title: str | None = Non
         raise InputError("got no explanation", expected="at least one", fix=fix)
     for explanation in explanations:
         check_type(explanation, Explanation, fix)
-    if title is None:
-        title = shorten(explanations[0].text or " ".join(explanations[0].tokens), 80)
-    methods = tuple(
-        MethodInfo(
-            method.name,
-            method.title,
-            method.summary,
-            "page" if method.name in PAGE_METHODS else "data",
+    examples = tuple(explanation.on_host() for explanation in explanations)
+    heading = title
+    if heading is None:
+        heading = shorten(explanations[0].text or " ".join(explanations[0].tokens), 80)
+    page_title = name_page(examples, heading) if title is None else title
+    return Payload(examples, heading, list_methods(examples), page_title)
+
+
+def _noted(explanation: Explanation, method: str) -> Iterator[tuple[str, Attribution]]:
+    """Scores of the explained position with the options of the viewer that have notes.
+
+    The page adds the flows of a word's tokens, which the library does not: it has no notes on them.
+    """
+    merges = len(explanation.words.texts) < len(explanation.tokens)
+    options: list[tuple[Normalize, bool]] = [("none", False), ("receptive_field", False)]
+    if merges and method not in NOT_ADDITIVE:
+        options.append(("none", True))
+    for normalize, words in options:
+        result = explanation.attribute(method, normalize=normalize, words=words)
+        special = explanation.words.special if words else explanation.special
+        shown: tuple[Special, ...] = (
+            ("show", "hide") if 0 < sum(special) < len(special) else ("show",)
         )
-        for method in METHODS
-        if method.default
-    )
-    return Payload(tuple(explanation.on_host() for explanation in explanations), title, methods)
+        for choice in shown:
+            key = f"{normalize}/{'words' if words else 'tokens'}/{choice}"
+            yield key, apply_special(result, choice, special)
 
 
 def flow_rows(explanation: Explanation) -> list[int] | None:
@@ -233,44 +292,33 @@ def flow_rows(explanation: Explanation) -> list[int] | None:
     return None if explanation.graph.n_layers * n * n <= FLOW_PAIRS else [explanation.position]
 
 
-def name_examples(explanations: Sequence[Explanation]) -> list[str]:
-    """A name for each example: by model, by text, or by both, depending on what differs."""
-    models = []
-    for explanation in explanations:
-        n = explanation.graph.n_layers
-        layers = f"{n} layer{'' if n == 1 else 's'}"
-        models.append(f"{explanation.model} · {layers}" if explanation.model else layers)
-    texts = [
-        shorten(explanation.text or " ".join(explanation.tokens), 40)
-        for explanation in explanations
-    ]
-    if len(models) == 1 or len(set(texts)) == 1:
-        return models
-    if len(set(models)) == 1:
-        return texts
-    return [f"{text} · {model}" for text, model in zip(texts, models, strict=True)]
+def normalized_rows(explanation: Explanation) -> list[int] | None:
+    """The positions whose normalized scores are stored in chunks; None for all positions.
 
-
-def shorten(text: str, length: int) -> str:
-    """Cut a text to a number of characters, the last of which is then an ellipsis.
-
-    >>> shorten("attention", 5)
-    'atte…'
+    They are stored for all methods, and take more room than flow.
     """
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    n = len(explanation.tokens)
+    few = 4 * explanation.graph.n_layers * n * n <= FLOW_PAIRS
+    return None if few else [explanation.position]
 
 
-def _list_chunks(index: int, explanation: Explanation, methods: Sequence[str]) -> Iterator[Chunk]:
-    """The arrays of one example. methods: those whose scores are stored."""
+def _list_chunks(index: int, explanation: Explanation, payload: Payload) -> Iterator[Chunk]:
+    """The arrays of one example, and its notes."""
     graph, n = explanation.graph, len(explanation.tokens)
-    rows = flow_rows(explanation)
-    n_rows = n if rows is None else len(rows)
+    n_rows, n_normalized = (
+        n if rows is None else len(rows)
+        for rows in (flow_rows(explanation), normalized_rows(explanation))
+    )
     layers = range(1, graph.n_layers + 1)
     yield from (Chunk(index, "attention", layer, (n, n)) for layer in layers)
-    for method in methods:
+    for method in payload.stored_methods:
         yield from (Chunk(index, "scores", layer, (n_rows, n), method) for layer in layers)
+    for info in payload.methods:
+        shape = (n_normalized, n)
+        yield from (Chunk(index, "normalized", layer, shape, info.name) for layer in layers)
+    yield Chunk(index, "notes", 0, ())
     yield from (Chunk(index, "weights", layer, (n, n)) for layer in _unmixed_layers(graph))
-    for layer, n_heads in enumerate(_heads_per_layer(explanation), start=1):
+    for layer, n_heads in enumerate(heads_per_layer(explanation), start=1):
         yield Chunk(index, "heads", layer, (n_heads, n, n))
 
 
@@ -292,77 +340,6 @@ def _unmixed_layers(graph: AttentionGraph) -> list[int]:
         if np.abs(mixed - weights[i]).max() > ROUNDING:
             unmixed.append(i + 1)
     return unmixed
-
-
-def _heads_per_layer(explanation: Explanation) -> tuple[int, ...]:
-    return () if explanation.heads is None else explanation.heads.n_heads
-
-
-def _describe_example(explanation: Explanation) -> dict[str, Any]:
-    """The header of an example, without its name and chunks."""
-    graph, words = explanation.graph, explanation.words
-    carried = [] if graph.carried is None else np.argwhere(graph.carried).tolist()
-    return {
-        "text": explanation.text,
-        "model": explanation.model,
-        "tokens": list(explanation.tokens),
-        "special": list(explanation.special),
-        "words": {
-            "texts": list(words.texts),
-            "groups": [list(group) for group in words.groups],
-            "special": list(words.special),
-        },
-        "position": explanation.position,
-        "prediction": _describe_prediction(explanation.prediction),
-        "n_layers": graph.n_layers,
-        "n_heads": max(_heads_per_layer(explanation), default=0),
-        "causal": graph.causal,
-        "edges": _describe_edges(graph),
-        "heads": graph.settings.get("heads"),
-        "residual_weights": list(graph.residual_weights or ()),
-        "carried": [[layer + 1, position] for layer, position in carried],
-        "image": _describe_image(explanation.image),
-        "flow_rows": flow_rows(explanation),
-    }
-
-
-def _describe_edges(graph: AttentionGraph) -> dict[str, str]:
-    """The edge weighting of the graph; plain attention is not recorded in its settings."""
-    name = str(graph.settings.get("edges", "attention"))
-    try:
-        title = EDGES[name].title
-    except SelectionError:  # made with a plugin that is not installed here
-        title = name
-    return {"name": name, "title": title}
-
-
-def _describe_prediction(prediction: Prediction | None) -> dict[str, Any] | None:
-    if prediction is None:
-        return None
-    return {
-        "kind": prediction.kind,
-        "target": _describe_outcome(prediction.target),
-        "top": [_describe_outcome(outcome) for outcome in prediction.top],
-    }
-
-
-def _describe_outcome(outcome: Outcome) -> dict[str, Any]:
-    """Label and probability; None for NaN and infinity, which JSON lacks."""
-    probability = outcome.probability if isfinite(outcome.probability) else None
-    return {"label": outcome.label, "probability": probability}
-
-
-def _describe_image(image: ImageGrid | None) -> dict[str, Any] | None:
-    if image is None:
-        return None
-    return {
-        "src": f"data:image/png;base64,{b64encode(image.png).decode('ascii')}",
-        "rows": image.rows,
-        "columns": image.columns,
-        "first": image.first,
-        "width": image.width,
-        "height": image.height,
-    }
 
 
 def _n_pairs(explanation: Explanation) -> int:

@@ -8,18 +8,30 @@ import re
 from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
+from textwrap import wrap
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.explanation import Explanation, ImageGrid
 from attnflow.methods.registry import METHODS
-from attnflow.viewer.payload import PAGE_METHODS, shorten
+from attnflow.notes import (
+    color_range,
+    color_share,
+    describe_settings,
+    explanation_notes,
+    row_ranges,
+    title_with_edges,
+)
+from attnflow.viewer.header import PAGE_METHODS, shorten
 
 MAX_TOKENS = 40  # of longer texts, those with the highest rollout at the last layer are shown
 MAX_LABEL = 14  # characters of a token
 CELL = 22  # pixels, the width of a token
-LEFT, GAP, TOP = 64, 30, 44  # pixels
+LEFT, GAP, TOP = 64, 30, 62  # pixels
+NARROWEST = 560  # pixels: room for headings and notes
+LINE = 17  # pixels, the height of a line of text
+CHARACTER = 6.6  # pixels, the width of a character on average
 IMAGE_WIDTH = 400.0  # pixels
 LIGHT, DARK = np.asarray([247, 251, 255]), np.asarray([8, 48, 107])  # one hue: color-blind safe
 STYLE = 'font-family="system-ui, sans-serif" font-size="12" fill="#1b1f24"'
@@ -47,7 +59,8 @@ def draw_picture(explanation: Explanation) -> str:
     top = TOP
     for name in PAGE_METHODS:
         scores = explanation.attribute(name).to_numpy()[:, 0][:, columns]
-        parts.append(_draw_panel(scores, METHODS[name].title, labels, top, row_height))
+        title = title_with_edges(name, explanation.graph.settings)
+        parts.append(_draw_panel(scores, title, labels, top, row_height))
         top += panel_height + GAP
     bottom = top - GAP
     for i, label in enumerate(labels):
@@ -56,9 +69,22 @@ def draw_picture(explanation: Explanation) -> str:
             f'<text x="{x:g}" y="{y:g}" text-anchor="end" transform="rotate(-60 {x:g} {y:g})" '
             f'unicode-bidi="isolate">{escape(label)}</text>'
         )
-    width = max(LEFT + len(labels) * CELL + 24, 420)
-    label_height = 7 * max(len(label) for label in labels)
-    return _wrap_svg(width, bottom + 24 + label_height, _heading(explanation), parts)
+    width = max(LEFT + len(labels) * CELL + 24, NARROWEST)
+    end = bottom + 24 + 7 * max(len(label) for label in labels)
+    lines = [line for name in PAGE_METHODS for line in _notes(explanation, name, width)]
+    for line in lines:
+        parts.append(f'<text x="12" y="{end + 4:g}" fill="#57606a">{escape(line)}</text>')
+        end += LINE
+    return _wrap_svg(width, end, explanation, parts)
+
+
+def _notes(explanation: Explanation, method: str, width: float) -> list[str]:
+    """The notes on the last layer of a method, as lines of this width in pixels."""
+    notes = explanation_notes(explanation, explanation.attribute(method))
+    if not notes:
+        return []
+    title = title_with_edges(method, explanation.graph.settings)
+    return wrap(visible(f"{title}: {' '.join(notes)}"), int((width - 24) / CHARACTER))
 
 
 def embed_picture(explanation: Explanation) -> str:
@@ -91,8 +117,11 @@ def _draw_panel(
     scores: NDArray[np.floating], title: str, labels: Sequence[str], top: int, row_height: int
 ) -> str:
     """The scores of a method, [layers, tokens], with the last layer on top."""
-    highest = float(scores.max())
-    parts = [f'<text x="{LEFT}" y="{top - 6}">{escape(title)}, 0 to {highest:.3g}</text>']
+    ranges = row_ranges(scores)
+    low, high = color_range(scores)
+    scale = f"{low:.3g} to {high:.3g}" if ranges is None else "each layer from lowest to highest"
+    parts = [f'<text x="{LEFT}" y="{top - 6}">{escape(title)}, {scale}</text>']
+    ends = ranges or [(low, high)] * len(scores)
     n_layers = len(scores)
     for layer, row in enumerate(scores, start=1):
         y = top + (n_layers - layer) * row_height
@@ -102,9 +131,10 @@ def _draw_panel(
                 f"layer {layer}</text>"
             )
         for i, score in enumerate(row):
+            color = _color(float(color_share(score, *ends[layer - 1])))
             parts.append(
                 f'<rect x="{LEFT + i * CELL}" y="{y}" width="{CELL}" height="{row_height}" '
-                f'fill="{_color(float(score) / highest if highest > 0 else 0)}">'
+                f'fill="{color}">'
                 f"<title>{escape(labels[i])}, layer {layer}: {score:.3g}</title></rect>"
             )
     return "".join(parts)
@@ -120,19 +150,20 @@ def _draw_image(explanation: Explanation, image: ImageGrid) -> str:
     place = f'x="12" y="{TOP}" width="{width:g}" height="{height:g}"'
     parts = [f'<image href="{source}" {place} preserveAspectRatio="none"/>']
     patch_width, patch_height = width / image.columns, height / image.rows
-    highest = float(grid.max()) or 1.0
+    low, high = color_range(grid)
     for (row, column), score in np.ndenumerate(grid):
+        veil = 0.8 * (1 - float(color_share(score, low, high)))
         parts.append(
             f'<rect x="{12 + column * patch_width:g}" y="{TOP + row * patch_height:g}" '
             f'width="{patch_width:g}" height="{patch_height:g}" '
-            f'fill="#08306b" fill-opacity="{0.8 * (1 - score / highest):.3f}">'
+            f'fill="#08306b" fill-opacity="{veil:.3f}">'
             f"<title>row {row + 1}, column {column + 1}: {score:.3g}</title></rect>"
         )
     parts.append(
         f'<text x="12" y="{TOP + height + 18:g}">Lighter patches have higher scores '
-        f"({escape(METHODS['rollout'].title)}, last layer)</text>"
+        f"({escape(METHODS['rollout'].title)}, last layer, {low:.3g} to {high:.3g})</text>"
     )
-    return _wrap_svg(width + 24, TOP + height + 32, _heading(explanation), parts)
+    return _wrap_svg(max(width + 24, NARROWEST), TOP + height + 32, explanation, parts)
 
 
 def _heading(explanation: Explanation) -> str:
@@ -148,13 +179,18 @@ def _heading(explanation: Explanation) -> str:
     return heading
 
 
-def _wrap_svg(width: float, height: float, heading: str, parts: Sequence[str]) -> str:
+def _wrap_svg(width: float, height: float, explanation: Explanation, parts: Sequence[str]) -> str:
+    heading = _heading(explanation)
+    settings = visible(" · ".join(describe_settings(explanation.graph.settings)))
+    if explanation.model:
+        settings = f"{shorten(visible(explanation.model), 30)} · {settings}"
     label = escape(f"attnflow: {heading}", quote=True)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}" {STYLE}>'
         f'<rect width="{width:g}" height="{height:g}" rx="6" fill="#ffffff"/>'
-        f'<text x="12" y="18" font-weight="600">{escape(heading)}</text>{"".join(parts)}</svg>'
+        f'<text x="12" y="18" font-weight="600">{escape(heading)}</text>'
+        f'<text x="12" y="36" fill="#57606a">{escape(settings)}</text>{"".join(parts)}</svg>'
     )
 
 

@@ -1,0 +1,149 @@
+"""The header of the viewer's data: methods and examples in words, ready for JSON."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Literal
+
+import numpy as np
+
+from attnflow.edges.registry import EDGES
+from attnflow.explanation import Explanation, ImageGrid, Outcome, Prediction
+from attnflow.graph import AttentionGraph
+from attnflow.methods.registry import METHODS
+from attnflow.notes import describe_settings, edges_name, title_with_edges
+
+PAGE_METHODS = ("raw", "rollout", "flow")  # implemented by the page itself, in viewer/src
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """A registered method, as the header lists it.
+
+    computed: "page" if the page computes it from other chunks, "data" if its scores are chunks.
+    """
+
+    name: str
+    title: str
+    summary: str
+    computed: Literal["page", "data"]
+
+
+def list_methods(explanations: Sequence[Explanation]) -> tuple[MethodInfo, ...]:
+    """The default methods. Raw attention has another title if not all edges are attention."""
+    settings = [explanation.graph.settings for explanation in explanations]
+    other = next((s for s in settings if edges_name(s) != "attention"), {})
+    methods = []
+    for method in METHODS:
+        title = title_with_edges(method.name, other)
+        summary = method.summary
+        if title != method.title:
+            summary = "the edge weights of one layer."
+        computed: Literal["page", "data"] = "page" if method.name in PAGE_METHODS else "data"
+        if method.default:
+            methods.append(MethodInfo(method.name, title, summary, computed))
+    return tuple(methods)
+
+
+def name_examples(explanations: Sequence[Explanation]) -> list[str]:
+    """A name for each example: by model, edges or text, depending on what differs."""
+    models, graphs = [], []
+    for explanation in explanations:
+        n = explanation.graph.n_layers
+        layers = f"{n} layer{'' if n == 1 else 's'}"
+        models.append(f"{explanation.model} · {layers}" if explanation.model else layers)
+        graphs.append(" · ".join(describe_settings(explanation.graph.settings)))
+    texts = [
+        shorten(explanation.text or " ".join(explanation.tokens), 40)
+        for explanation in explanations
+    ]
+    parts = [part for part in (texts, models, graphs) if len(set(part)) > 1] or [models]
+    return [" · ".join(names) for names in zip(*parts, strict=True)]
+
+
+def shorten(text: str, length: int) -> str:
+    """Cut a text to a number of characters, the last of which is then an ellipsis.
+
+    >>> shorten("attention", 5)
+    'atte…'
+    """
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def name_page(explanations: Sequence[Explanation], title: str) -> str:
+    """The title of a browser window: that of the page, and the models and edges of the examples."""
+    names = [
+        " · ".join(describe_settings({"edges": edges_name(graph.settings)}, model=model))
+        for model, graph in ((explanation.model, explanation.graph) for explanation in explanations)
+    ]
+    return " · ".join(dict.fromkeys([title, *names]))
+
+
+def heads_per_layer(explanation: Explanation) -> tuple[int, ...]:
+    """The number of heads of each layer; empty if heads were not kept."""
+    return () if explanation.heads is None else explanation.heads.n_heads
+
+
+def describe_example(explanation: Explanation) -> dict[str, Any]:
+    """The header of an example, without its name, rows and chunks."""
+    graph, words = explanation.graph, explanation.words
+    carried = [] if graph.carried is None else np.argwhere(graph.carried).tolist()
+    return {
+        "text": explanation.text,
+        "model": explanation.model,
+        "tokens": list(explanation.tokens),
+        "special": list(explanation.special),
+        "words": {
+            "texts": list(words.texts),
+            "groups": [list(group) for group in words.groups],
+            "special": list(words.special),
+        },
+        "position": explanation.position,
+        "prediction": _describe_prediction(explanation.prediction),
+        "n_layers": graph.n_layers,
+        "n_heads": max(heads_per_layer(explanation), default=0),
+        "causal": graph.causal,
+        "edges": _describe_edges(graph),
+        "settings": describe_settings(graph.settings, model=explanation.model),
+        "heads": graph.settings.get("heads"),
+        "residual_weights": list(graph.residual_weights or ()),
+        "carried": [[layer + 1, position] for layer, position in carried],
+        "image": _describe_image(explanation.image),
+    }
+
+
+def _describe_edges(graph: AttentionGraph) -> dict[str, str]:
+    """The edge weighting of the graph; plain attention is not recorded in its settings."""
+    name = edges_name(graph.settings)
+    known = name in EDGES.names  # else made with a plugin that is not installed here
+    return {"name": name, "title": EDGES[name].title if known else name}
+
+
+def _describe_prediction(prediction: Prediction | None) -> dict[str, Any] | None:
+    if prediction is None:
+        return None
+    return {
+        "kind": prediction.kind,
+        "target": _describe_outcome(prediction.target),
+        "top": [_describe_outcome(outcome) for outcome in prediction.top],
+    }
+
+
+def _describe_outcome(outcome: Outcome) -> dict[str, Any]:
+    """Label and probability; None for NaN and infinity, which JSON lacks."""
+    probability = outcome.probability if isfinite(outcome.probability) else None
+    return {"label": outcome.label, "probability": probability}
+
+
+def _describe_image(image: ImageGrid | None) -> dict[str, Any] | None:
+    if image is None:
+        return None
+    return {
+        "src": f"data:image/png;base64,{b64encode(image.png).decode('ascii')}",
+        "rows": image.rows,
+        "columns": image.columns,
+        "first": image.first,
+        "width": image.width,
+        "height": image.height,
+    }

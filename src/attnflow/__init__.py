@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from attnflow.explainer import explain, explain_image
     from attnflow.explanation import Explanation
     from attnflow.graph import AttentionGraph
-    from attnflow.methods.flow import flow, flow_bounds, flow_path, saturation
+    from attnflow.methods.flow import flow, flow_bounds, flow_path, group_flow, saturation
     from attnflow.methods.heads import head_flow, head_rollout
+    from attnflow.methods.joint_flow import joint_flow
     from attnflow.methods.raw import raw_attention
     from attnflow.methods.registry import register_method
     from attnflow.methods.rollout import rollout
@@ -52,8 +53,10 @@ __all__ = [
     "flow",
     "flow_bounds",
     "flow_path",
+    "group_flow",
     "head_flow",
     "head_rollout",
+    "joint_flow",
     "load_model",
     "normalize_rows",
     "raw_attention",
@@ -83,8 +86,10 @@ _HOME = {
     "flow": "methods.flow",
     "flow_bounds": "methods.flow",
     "flow_path": "methods.flow",
+    "group_flow": "methods.flow",
     "head_flow": "methods.heads",
     "head_rollout": "methods.heads",
+    "joint_flow": "methods.joint_flow",
     "load_model": "models.loading",
     "normalize_rows": "attribution",
     "raw_attention": "methods.raw",

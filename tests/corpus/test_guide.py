@@ -61,7 +61,7 @@ def test_commands_for_one_machine_run():
     for arguments in [*local, ["corpus", "errors", "scores", "--counts"]]:
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 0, result.output
-    assert len(local) == 5
+    assert len(local) == 6
     assert "here" in Path("17.html").read_text(encoding="utf-8")
 
 

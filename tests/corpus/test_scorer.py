@@ -84,9 +84,16 @@ def test_a_real_encoder_scores_as_explain_does():
     ],
 )
 def test_every_kind_of_model_scores_as_explain_does(kind, tmp_path):
-    scorer, results = score(Settings(model=save_model(tmp_path, kind), methods=ALL))
+    folder = save_model(tmp_path, kind)
+    scorer, results = score(Settings(model=folder, methods=ALL))
     assert compare_with_explain(scorer, results) < CLOSE
-    assert scorer.padded == (kind != "T5")
+    is_decoder = kind.startswith("GPT2")
+    assert scorer.settings.edges == ("alti" if is_decoder else "attention")
+    assert scorer.padded == (kind != "T5" and not is_decoder)
+    if is_decoder:
+        scorer, results = score(Settings(model=folder, methods=ALL, edges="attention"))
+        assert compare_with_explain(scorer, results) < CLOSE
+        assert scorer.padded
 
 
 def test_a_masked_language_model_rejects_texts_without_exactly_one_mask(tmp_path):

@@ -10,9 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnflow.models.capture.api import capture_attentions, capture_graphs, capture_rollout
+    from attnflow.models.capture.api import (
+        capture_attentions,
+        capture_contributions,
+        capture_graphs,
+        capture_rollout,
+    )
 
-__all__ = ["capture_attentions", "capture_graphs", "capture_rollout"]
+__all__ = ["capture_attentions", "capture_contributions", "capture_graphs", "capture_rollout"]
 
 _CAPTURE = "attnflow.models.capture.api"  # imports torch
 

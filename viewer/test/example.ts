@@ -21,11 +21,12 @@ export function makeExample(change: Partial<Example> = {}): Example {
     n_heads: 0,
     causal: false,
     edges: null,
+    settings: ["tiny", "edges: attention"],
     residual_weights: [0.5, 0.5],
-    heads: null,
     carried: [],
     image: null,
     flow_rows: null,
+    normalized_rows: null,
     methods: [], // set by makeHeader
     chunks: {},
     ...change,

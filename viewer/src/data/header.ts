@@ -49,11 +49,12 @@ export interface Example {
   n_heads: number; // 0 if heads were not saved
   causal: boolean;
   edges: { name: string; title: string } | null;
-  residual_weights: number[]; // one per layer
-  heads: string | null; // how heads are merged
+  settings: string[]; // model, edges, residual weight and merging of heads, in words
+  residual_weights: number[]; // one per layer; empty if they are part of the edges
   carried: [number, number][]; // pairs of layer and position that are copied from below
   image: Picture | null;
   flow_rows: number[] | null; // positions in flow and score chunks; null: all
+  normalized_rows: number[] | null; // positions in chunks of normalized scores; null: all
   methods: Method[]; // those of the header
   chunks: Record<string, { shape: number[]; dtype: string }>;
 }
@@ -91,6 +92,10 @@ export const attentionKey = (example: number, layer: number): string =>
   `${example}/attention/${layer}`;
 /** The edge weights A of a layer, sent only where A is not (1 - r) W + r I. */
 export const weightsKey = (example: number, layer: number): string => `${example}/weights/${layer}`;
+/** Scores normalized by the receptive field. */
+export const normalizedKey = (example: number, method: string, layer: number): string =>
+  `${example}/normalized/${method}/${layer}`;
+export const notesKey = (example: number): string => `${example}/notes`;
 export const headsKey = (example: number, layer: number): string => `${example}/heads/${layer}`;
 /** The scores of a method: flow, or a method that the page cannot compute. */
 export const scoresKey = (example: number, method: Method, layer: number): string =>
@@ -152,11 +157,12 @@ function readExample(example: RawExample & Pick<Example, "methods">, index: numb
     n_heads: example.n_heads ?? 0,
     causal: example.causal ?? false,
     edges: example.edges ?? null,
+    settings: example.settings ?? (example.model ? [example.model] : []),
     residual_weights: example.residual_weights ?? [],
-    heads: example.heads ?? null,
     carried: example.carried ?? [],
     image: example.image ?? null,
     flow_rows: example.flow_rows ?? null,
+    normalized_rows: example.normalized_rows ?? null,
     chunks: example.chunks ?? {},
   };
 }

@@ -17,6 +17,7 @@ export class Loader {
   private readonly example: number;
   private readonly changed: () => void;
   private readonly cache = new Map<string, Float32Array | null>(); // null: requested
+  private readonly documents = new Map<string, unknown>(); // undefined: requested
   private readonly awaited = new Set<string>(); // prefetched chunks that are needed by now
   private readonly wanted = new Map<string, FlowQuery>();
   private timer: ReturnType<typeof setTimeout> | undefined;
@@ -40,6 +41,23 @@ export class Loader {
     if (cached !== undefined) return cached;
     void this.request(key, () => this.load(key, size));
     return null;
+  }
+
+  /** Return a chunk of JSON, or undefined until it is loaded. */
+  document(key: string): unknown {
+    if (this.documents.has(key)) return this.documents.get(key);
+    this.documents.set(key, undefined);
+    this.source.load(key).then(
+      (buffer) => {
+        this.documents.set(key, JSON.parse(new TextDecoder().decode(buffer)));
+        this.changed();
+      },
+      (error: unknown) => {
+        this.fail(key, error);
+        this.changed();
+      },
+    );
+    return undefined;
   }
 
   /** Load a chunk that may be needed soon, without a redraw. */
@@ -85,6 +103,7 @@ export class Loader {
   retry(): void {
     this.error = null;
     for (const [key, chunk] of this.cache) if (!chunk) this.cache.delete(key);
+    for (const [key, value] of this.documents) if (!value) this.documents.delete(key);
   }
 
   stop(): void {
@@ -115,17 +134,22 @@ export class Loader {
     try {
       this.cache.set(key, await load());
     } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
-      this.error = `Could not load ${describeKey(key)}: ${reason.replace(/\.$/, "")}.`;
+      this.fail(key, error);
     }
     this.changed();
   }
+
+  private fail(key: string, error: unknown): void {
+    const reason = error instanceof Error ? error.message : String(error);
+    this.error = `Could not load ${describeKey(key)}: ${reason.replace(/\.$/, "")}.`;
+  }
 }
 
-/** What a chunk key ("0/heads/3", "0/scores/name/3") or flow query ("flow/3/7") refers to. */
+/** What a chunk key ("0/heads/3", "0/scores/name/3", "0/notes") or flow query ("flow/3/7") refers to. */
 function describeKey(key: string): string {
   const parts = key.split("/");
   if (parts[0] === "flow") return `the flow of position ${parts[2]} at layer ${parts[1]}`;
+  if (parts[1] === "notes") return "the notes";
   const [layer, name] = parts.reverse();
   return `the ${name} of layer ${layer}`;
 }

@@ -6,6 +6,8 @@ import {
   headsKey,
   mergeRows,
   methodOf,
+  normalizedKey,
+  notesKey,
   scoresKey,
   weightsKey,
   type Example,
@@ -21,6 +23,12 @@ import { augment, descend, multiply, oneHot } from "./rollout.ts";
 const MAX_EDGES = 3e7; // that the solver of the page takes; it needs about 10 bytes per edge
 const FAST_TOKENS = 64; // up to which flow is computed in the page without delay
 const MAX_PATHS = 20; // in the cache
+
+/** The notes on the explained position: for each row the indices of its texts. */
+interface Notes {
+  texts: string[];
+  rows: Record<string, number[]>;
+}
 
 export class Scores {
   readonly example: Example;
@@ -146,6 +154,45 @@ export class Scores {
     const row = this.findRow(methodOf(this.example, method), layer, position);
     if (row) this.rows.set(key, row);
     return row;
+  }
+
+  /** The scores of one item, normalized by the receptive field. */
+  normalizedRow(method: string, layer: number, items: Items, item: number): Float32Array | null {
+    const { n, index, example } = this;
+    const key = normalizedKey(index, method, layer);
+    const places = items.groups[item].map((position) => this.normalizedPlace(key, position));
+    if (places.includes(-1)) return null;
+    const scores = this.loader.chunk(key, example.chunks[key].shape[0] * n);
+    if (!scores) return null;
+    return mergeRows(
+      places.map((place) => scores.subarray(place * n, (place + 1) * n)),
+      items,
+    );
+  }
+
+  /** The row of a position in a chunk of normalized scores; -1 if it is not stored. */
+  private normalizedPlace(key: string, position: number): number {
+    const { chunks, normalized_rows: positions } = this.example;
+    if (!(key in chunks)) return -1;
+    return positions ? positions.indexOf(position) : position;
+  }
+
+  /** Notes on the explained position. key: method, layer and options, such as
+   * "rollout/2/none/tokens/show". */
+  notes(key: string): string[] {
+    const chunk = notesKey(this.index);
+    if (!(chunk in this.example.chunks)) return [];
+    const notes = this.loader.document(chunk) as Notes | undefined;
+    return notes?.rows[key]?.map((i) => notes.texts[i]) ?? [];
+  }
+
+  /** Why the normalized scores of an item can never be shown, or null if they can. */
+  unnormalized(method: string, layer: number, items: Items, item: number): string | null {
+    const key = normalizedKey(this.index, method, layer);
+    if (items.groups[item].every((position) => this.normalizedPlace(key, position) >= 0)) {
+      return null;
+    }
+    return "Scores normalized by the receptive field are available for the explained position only.";
   }
 
   /** Why the scores of an item can never be shown, or null if they can. */

@@ -29,6 +29,7 @@ export interface Snapshot {
   token: number | null; // the selected token, or the one with the highest score
   chosen: boolean; // whether the user selected it
   matches: Set<number>; // items that match the search
+  notes: string[]; // what the row does not tell; only for the explained position
 }
 
 type Labels = Pick<Snapshot, "items" | "labels">;
@@ -60,7 +61,29 @@ function namesOf(example: Example): Names {
 /** The scores of the target position by one method at one layer: [items]. */
 export function scoresAt(snapshot: Snapshot, method: string, layer: number): Row {
   const { scores, items, item, state } = snapshot;
+  if (state.normalize === "receptive_field") {
+    return scores.normalizedRow(method, layer, items, item);
+  }
   return normalized(scores.itemRow(method, layer, items, item), state.normalize);
+}
+
+/** Why the scores of the target position can never be shown, or null if they can. */
+export function missing(snapshot: Snapshot, method: string, layer: number): string | null {
+  const { scores, items, item, state } = snapshot;
+  return state.normalize === "receptive_field"
+    ? scores.unnormalized(method, layer, items, item)
+    : scores.unavailable(method, layer, items, item);
+}
+
+/** The notes on the row of the selected method. Those on unnormalized rows say so if need be. */
+function notesOf({ scores, example, state, items, item, layer, row }: Snapshot): string[] {
+  if (!row || item !== items.of[example.position] || state.view === "heads") return [];
+  const shown = state.special || !items.special.includes(true) ? "show" : "hide";
+  const normalize = state.normalize === "rows" ? "none" : state.normalize;
+  const kind = state.words && items.labels.length < scores.n ? "words" : "tokens";
+  const notes = scores.notes(`${state.method}/${layer}/${normalize}/${kind}/${shown}`);
+  if (!notes.length || normalize === state.normalize) return notes.map(visible);
+  return [`Before normalization: ${visible(notes[0])}`, ...notes.slice(1).map(visible)];
 }
 
 function normalized(row: Row, normalize: State["normalize"]): Row {
@@ -91,21 +114,25 @@ export function takeSnapshot(scores: Scores, state: State, theme: Theme): Snapsh
     columns,
     rows: {},
     row: null,
-    unavailable: scores.unavailable(state.method, layer, items, item),
+    unavailable: null,
     kept: [],
     token: state.tokens[index],
     chosen: state.tokens[index] !== null,
     matches: search(labels, example, items, state.search),
+    notes: [],
   };
+  snapshot.unavailable = missing(snapshot, state.method, layer);
   // The selected method first: it is on screen, the others are in the table.
   // Other flow that takes long to compute waits until it is selected.
   for (const name of [state.method, ...example.methods.map((method) => method.name)]) {
-    const wanted = name === state.method || scores.isFast(name, layer, position);
+    const stored = state.normalize === "receptive_field";
+    const wanted = stored || name === state.method || scores.isFast(name, layer, position);
     snapshot.rows[name] ??= wanted ? scoresAt(snapshot, name, layer) : null;
   }
   snapshot.row = snapshot.rows[state.method];
   snapshot.kept = keep(snapshot.row, columns, items.labels.length, state);
   snapshot.token ??= topToken(snapshot);
+  snapshot.notes = notesOf(snapshot);
   return snapshot;
 }
 

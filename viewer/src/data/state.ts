@@ -2,9 +2,15 @@
 // goes through `changeState`, which brings values into the range of the data.
 
 import type { Example, Header } from "./header.ts";
+import { SCALES, type Scale } from "./range.ts";
 
 export const VIEWS = ["text", "flow", "map", "heads", "image"] as const;
 export type ViewName = (typeof VIEWS)[number];
+
+/** rows: scores of a position are divided by their sum; receptive_field: also by the scores under
+ * uniform attention (paper §5). */
+export const NORMALIZATIONS = ["none", "rows", "receptive_field"] as const;
+export type Normalize = (typeof NORMALIZATIONS)[number];
 
 export interface State {
   view: ViewName;
@@ -20,9 +26,9 @@ export interface State {
   topK: number; // number of tokens shown, highest scores first; 0: all
   special: boolean; // whether special tokens are shown
   words: boolean; // whether the tokens of a word are merged
-  normalize: "none" | "rows"; // "rows": scores of a position are divided by their sum
+  normalize: Normalize;
   fit: boolean; // whether drawings fit the width or scroll
-  scale: "shared" | "own"; // one color scale for all heatmaps, or one for each
+  scale: Scale;
   head: number | null; // the enlarged head, from 0; null: all heads
   headsOf: "attention" | "rollout"; // attention of each head, or its rollout to the input
   opacity: number; // of the scores over the image, 0 to 1
@@ -50,7 +56,7 @@ export function initialState(header: Header): State {
     words: false,
     normalize: "none",
     fit: Math.max(...examples.map((example) => example.tokens.length)) > 100,
-    scale: "own",
+    scale: "auto",
     head: null,
     headsOf: "attention",
     opacity: 0.6,
@@ -112,15 +118,21 @@ export function changeState(header: Header, now: State, change: Partial<State>):
     topK: Math.round(between(merged.topK, 0, 1e6, now.topK)),
     special: flag(merged.special, now.special),
     words: flag(merged.words, now.words),
-    normalize: oneOf(merged.normalize, ["none", "rows"] as const, now.normalize),
+    normalize: oneOf(merged.normalize, NORMALIZATIONS, now.normalize),
     fit: flag(merged.fit, now.fit),
-    scale: oneOf(merged.scale, ["shared", "own"] as const, now.scale),
+    scale: oneOf(merged.scale, SCALES, now.scale),
     head: headOf(merged.head, heads),
-    headsOf: oneOf(merged.headsOf, ["attention", "rollout"] as const, now.headsOf),
+    headsOf: hasHeadRollout(examples[example])
+      ? oneOf(merged.headsOf, ["attention", "rollout"] as const, now.headsOf)
+      : "attention",
     opacity: between(merged.opacity, 0, 1, now.opacity),
     search: typeof merged.search === "string" ? merged.search.slice(0, 200) : now.search,
   };
 }
+
+/** Whether rollout through one head is defined: the residual connection is not in the edges. */
+export const hasHeadRollout = ({ residual_weights }: Example): boolean =>
+  residual_weights.length > 0;
 
 const headOf = (value: unknown, heads: number): number | null =>
   isNumber(value) && value >= 0 && value < heads ? Math.floor(value) : null;

@@ -3,10 +3,10 @@
 
 import type { Header } from "../data/header.ts";
 import type { Snapshot } from "../data/snapshot.ts";
-import { type State, VIEWS } from "../data/state.ts";
+import { hasHeadRollout, type State, VIEWS } from "../data/state.ts";
 import { visible } from "../data/text.ts";
 import { make, setText } from "../paint/dom.ts";
-import { type Change, type Field, headChoice, range, toggle } from "./fields.ts";
+import { type Change, choice, type Field, headChoice, range, toggle } from "./fields.ts";
 import { methodSummary, specialDominate, VIEW_NAMES, viewHint } from "../views/captions.ts";
 
 export interface ControlEvents {
@@ -213,7 +213,7 @@ interface Options extends Field {
 function makeOptions(header: Header, change: Change): Options {
   const heads = Math.max(...header.examples.map((example) => example.n_heads));
   const fields = [...limits(header, change), ...tokens(change), ...drawing(change)];
-  fields.push(headChoice(change, heads), headScores(change));
+  fields.push(headChoice(change, heads), headScores(header, change));
   const element = make(
     "details",
     { class: "options", testid: "options" },
@@ -276,11 +276,16 @@ function tokens(change: Change): Field[] {
       change: (words) => ({ words }),
       when: (state) => state.view !== "image",
     }),
-    toggle(change, {
-      label: "Normalize rows",
+    choice(change, {
+      label: "Normalize",
       testid: "normalize",
-      value: (state) => state.normalize === "rows",
-      change: (on) => ({ normalize: on ? "rows" : "none" }),
+      names: [
+        ["none", "not"],
+        ["rows", "rows"],
+        ["receptive_field", "by receptive field"],
+      ],
+      value: (state) => state.normalize,
+      change: (normalize) => ({ normalize }),
       when: (state) => state.view !== "heads",
     }),
   ];
@@ -295,20 +300,27 @@ function drawing(change: Change): Field[] {
       change: (fit) => ({ fit }),
       when: (state) => state.view === "flow" || state.view === "map",
     }),
-    toggle(change, {
-      label: "Shared color scale",
+    choice(change, {
+      label: "Colors",
       testid: "scale",
-      value: (state) => state.scale === "shared",
-      change: (on) => ({ scale: on ? "shared" : "own" }),
+      names: [
+        ["auto", "automatic"],
+        ["zero", "from 0 to the maximum"],
+        ["range", "stretched to the range of the row"],
+        ["shared", "shared by all methods and examples"],
+      ],
+      value: (state) => state.scale,
+      change: (scale) => ({ scale }),
+      when: (state) => state.view !== "flow",
     }),
   ];
 }
 
-const headScores = (change: Change): Field =>
+const headScores = (header: Header, change: Change): Field =>
   toggle(change, {
     label: "Rollout to input",
     testid: "heads-of",
     value: (state) => state.headsOf === "rollout",
     change: (on) => ({ headsOf: on ? "rollout" : "attention" }),
-    when: (state) => state.view === "heads",
+    when: (state) => state.view === "heads" && hasHeadRollout(header.examples[state.example]),
   });

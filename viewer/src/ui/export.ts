@@ -1,10 +1,11 @@
 // Export of the view on screen as SVG or PNG: headings, panels and color scales.
 
+import { type Range, strength } from "../data/range.ts";
 import type { State } from "../data/state.ts";
 import { digits, percent, shorten, visible } from "../data/text.ts";
 import { CanvasPainter, measure, type Painter } from "../paint/painter.ts";
 import { SvgPainter } from "../paint/svg.ts";
-import type { Theme } from "../paint/theme.ts";
+import { shade, type Theme } from "../paint/theme.ts";
 import type { Panel } from "./panel.ts";
 import { describeRow, quoted, settingsOf, VIEW_NAMES } from "../views/captions.ts";
 
@@ -39,7 +40,7 @@ function arrange(panels: readonly Panel[], beside: boolean): Sheet {
   for (const panel of panels) {
     const size = panel.paint(silent);
     const lines = captionOf(panel).flatMap((text) => wrap(text, Math.max(size.width, 300)));
-    const tall = headingHeight(lines) + size.height + (panel.max ? SCALE : 0);
+    const tall = headingHeight(lines) + size.height + (panel.range.high ? SCALE : 0);
     places.push({ panel, x, y, lines });
     width = Math.max(width, x + size.width + MARGIN);
     height = Math.max(height, y + tall + MARGIN);
@@ -49,13 +50,14 @@ function arrange(panels: readonly Panel[], beside: boolean): Sheet {
   return { width, height, places };
 }
 
-/** The caption of a panel: settings, what is shown, and the prediction. */
+/** The caption of a panel: settings, what is shown, notes on it, and the prediction. */
 function captionOf({ snapshot, scene }: Panel): string[] {
   if (!snapshot) return [];
   const note = scene?.note?.map((part) => part.text).join("");
   const { example } = snapshot;
   const { prediction } = example;
-  const sentences = [settingsOf(example), note || `${describeRow(snapshot)}.`];
+  const settings = settingsOf(example, snapshot.state.normalize);
+  const sentences = [settings, note || `${describeRow(snapshot)}.`, ...snapshot.notes];
   if (prediction) {
     const { label, probability } = prediction.target;
     sentences.push(`Prediction: ${quoted(visible(label))} (${percent(probability)}).`);
@@ -84,15 +86,17 @@ function paintHeading(painter: Painter, { panel, lines }: Place, theme: Theme): 
   lines.forEach((line, i) => painter.text(line, 0, 38 + i * LINE, { size: 13, fill: theme.quiet }));
 }
 
-function paintScale(painter: Painter, max: number, y: number, theme: Theme): void {
+function paintScale(painter: Painter, range: Range, y: number, theme: Theme): void {
   const style = { size: 12, fill: theme.quiet };
-  painter.text("0", 0, y + 9, style);
-  painter.cells(14, y, 120, 9, {
+  const { low, high, exceeded } = range;
+  const left = measure(digits(low), 12) + 7;
+  painter.text(digits(low), 0, y + 9, style);
+  painter.cells(left, y, 120, 9, {
     columns: 60,
     rows: 1,
-    cell: (c) => theme.ramp.packed[Math.round((c / 59) * 255)],
+    cell: (c) => theme.ramp.packed[shade(strength(range, low + (c / 59) * (high - low)))],
   });
-  painter.text(digits(max), 142, y + 9, style);
+  painter.text(digits(high) + (exceeded ? " or more" : ""), left + 128, y + 9, style);
 }
 
 /** Paint a sheet; `move` sets the origin of everything painted afterwards. */
@@ -108,7 +112,7 @@ function paintSheet(
     paintHeading(painter, place, theme);
     move(x, y + headingHeight(lines));
     const { height } = panel.paint(painter);
-    if (panel.max) paintScale(painter, panel.max, height + 18, theme);
+    if (panel.range.high) paintScale(painter, panel.range, height + 18, theme);
   }
 }
 

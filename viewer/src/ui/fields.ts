@@ -1,4 +1,4 @@
-// Single controls: switch, slider and head selector. Each shows one value of the state and
+// Single controls: switch, slider, choice and head selector. Each shows one value of the state and
 // changes it.
 
 import type { State } from "../data/state.ts";
@@ -53,6 +53,24 @@ export function range(change: Change, spec: Range): Field {
       const value = spec.value(state);
       if (Number(input.value) !== value) input.value = String(value);
       setText(output, spec.say(value));
+      element.hidden = spec.when ? !spec.when(state) : false;
+    },
+  };
+}
+
+/** A choice between named values. */
+export function choice<Value extends string>(
+  change: Change,
+  spec: Common<Value> & { names: readonly (readonly [Value, string])[] },
+): Field {
+  const select = make("select", { testid: spec.testid });
+  for (const [value, name] of spec.names) select.append(make("option", { value }, name));
+  select.addEventListener("change", () => change(spec.change(select.value as Value)));
+  const element = make("label", { class: "toggle" }, spec.label, select);
+  return {
+    element,
+    set: (state) => {
+      select.value = spec.value(state);
       element.hidden = spec.when ? !spec.when(state) : false;
     },
   };

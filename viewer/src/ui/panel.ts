@@ -1,6 +1,7 @@
 // A panel: one example on screen, with its settings, the selected view, the top tokens, and
 // progress and errors.
 
+import { fromZero, pick, type Range, rangeOf } from "../data/range.ts";
 import type { Scores } from "../data/scores.ts";
 import { largest, type Snapshot } from "../data/snapshot.ts";
 import type { State } from "../data/state.ts";
@@ -27,13 +28,15 @@ export class Panel {
   readonly scores: Scores;
   snapshot: Snapshot | null = null;
   scene: Scene | null = null;
-  max = 0; // of the color scale; 0 if the view has several scales
+  range: Range = fromZero(0); // of the colors; 0 to 0 if the view has several scales
   private readonly stage: Stage;
   private readonly text: TextView;
   private readonly methodRows: MethodRows;
   private readonly ranking: Ranking;
   private readonly view: HTMLElement;
   private readonly note: HTMLElement;
+  private readonly settings: HTMLElement;
+  private readonly warnings: HTMLElement;
   private readonly name: HTMLElement;
   private readonly error: ErrorBox;
   private readonly status: HTMLElement;
@@ -56,6 +59,8 @@ export class Panel {
     );
     this.name = make("h2", { class: "panel-name", dir: "auto" }, visible(example.name));
     this.note = make("p", { class: "note", testid: "note" });
+    this.settings = make("p", { class: "settings", dir: "auto", testid: "settings" });
+    this.warnings = make("p", { class: "warnings", dir: "auto", testid: "row-notes" });
     this.error = makeError(() => scores.retry());
     this.status = make("p", { class: "status", testid: "progress" });
     this.legend = makeLegend();
@@ -86,8 +91,9 @@ export class Panel {
       "section",
       { class: "panel", testid, "aria-label": visible(example.name) },
       this.name,
-      make("p", { class: "settings", dir: "auto", testid: "settings" }, settingsOf(example)),
+      this.settings,
       this.error.element,
+      this.warnings,
       this.note,
       make("div", { class: "panel-grid" }, this.view, aside),
       this.status,
@@ -112,7 +118,10 @@ export class Panel {
     this.name.hidden = !several;
     this.error.element.hidden = !scores.error;
     setText(this.error.text, scores.error ?? "");
+    setText(this.settings, settingsOf(scores.example, state.normalize));
     const max = state.scale === "shared" ? shared : largest(row, columns);
+    const common = state.scale === "shared" ? fromZero(shared) : null;
+    const range = common ?? rangeOf(pick(row, columns), state.scale);
     const asText = state.view === "text";
     const leaving = asText ? this.stage.element : this.text.element;
     const focused = (this.element.getRootNode() as ShadowRoot).activeElement === leaving;
@@ -125,19 +134,20 @@ export class Panel {
     else {
       this.text.element.classList.toggle("short", snapshot.labels.length <= 30);
       this.text.element.classList.toggle("long", snapshot.labels.length > 90);
-      this.text.show(snapshot, max);
+      this.text.show(snapshot, range);
     }
-    this.max = (this.scene ? this.scene.max : max) ?? 0;
-    this.legend.element.hidden = !this.max;
-    setText(this.legend.max, digits(this.max));
+    this.range = this.scene ? fromZero(this.scene.max ?? 0) : range;
+    this.legend.show(this.range);
     this.showNote();
-    this.methodRows.show(snapshot, state.scale === "shared" ? shared : 0);
+    this.methodRows.show(snapshot, common);
     this.ranking.show(snapshot);
     this.showProgress();
   }
 
   private showNote(): void {
     const { snapshot, scene } = this;
+    setText(this.warnings, snapshot?.notes.join(" ") ?? "");
+    this.warnings.hidden = !snapshot?.notes.length;
     const unavailable = snapshot?.state.view !== "heads" && snapshot?.unavailable;
     const parts = unavailable ? [{ text: unavailable }] : (scene?.note ?? []);
     this.note.hidden = parts.length === 0;
@@ -215,17 +225,23 @@ function makeError(retryLoading: () => void): ErrorBox {
 
 interface Legend {
   element: HTMLElement;
-  max: HTMLElement; // the score with the darkest color
+  show(range: Range): void;
 }
 
 function makeLegend(): Legend {
-  const max = make("span");
-  const element = make(
-    "div",
-    { class: "legend", testid: "legend" },
-    make("span", {}, "0"),
-    make("i", { "aria-hidden": "true" }),
-    max,
-  );
-  return { element, max };
+  const low = make("span");
+  const high = make("span");
+  const stretched = make("span");
+  const ramp = make("i", { "aria-hidden": "true" });
+  const element = make("div", { class: "legend", testid: "legend" }, low, ramp, high, stretched);
+  return {
+    element,
+    show: (range) => {
+      element.hidden = !range.high;
+      ramp.classList.toggle("stretched", range.low > 0);
+      setText(low, digits(range.low));
+      setText(high, digits(range.high) + (range.exceeded ? " or more" : ""));
+      setText(stretched, range.low > 0 ? "(colors start at the lowest score, not at 0)" : "");
+    },
+  };
 }

@@ -58,7 +58,7 @@ export class Ranking {
       line.button.setAttribute("aria-pressed", String(item === traced));
     });
     for (const line of this.lines.slice(shown.length)) line.element.hidden = true;
-    const note = tieNote(snapshot, max);
+    const note = snapshot.notes.length ? "" : tieNote(snapshot, max);
     this.tie.hidden = !note;
     setText(this.tie, note);
   }

@@ -11,6 +11,7 @@ const properties = (theme: Theme): string => `
   --bottleneck: ${theme.bottleneck}; --match: ${theme.match};
   --on-accent: ${theme.dark ? "#0b1118" : "#ffffff"};
   --ramp: linear-gradient(to right, ${[0, 42, 85, 127, 170, 212, 255].map((i) => theme.ramp.css[i]).join(", ")});
+  --stretched: linear-gradient(to right, ${[38, 74, 110, 147, 183, 219, 255].map((i) => theme.ramp.css[i]).join(", ")});
   --bar: ${theme.dark ? theme.ramp.css[150] : theme.ramp.css[130]};`;
 
 export const CSS = `
@@ -112,6 +113,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .legend { display: flex; align-items: center; gap: 8px; font-size: 12px; color: var(--quiet);
   margin-top: 14px; font-variant-numeric: tabular-nums; }
 .legend i { width: 120px; height: 8px; border-radius: 4px; background: var(--ramp); }
+.legend i.stretched { background: var(--stretched); }
 .readout h2, .prediction h2 { font-size: 13px; font-weight: 600; color: var(--quiet);
   margin: 0 0 8px; overflow-wrap: anywhere; }
 .ranking { list-style: none; margin: 0; padding: 0; font-size: 14px; }
@@ -131,6 +133,9 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .outcomes { list-style: none; padding: 0; margin: 0; font-size: 14px; }
 .outcomes li { display: grid; grid-template-columns: minmax(0, 9ch) 1fr 6ch; gap: 10px;
   align-items: center; padding: 2px 4px; }
+.warnings { font-size: 14px; margin: 0 0 14px; max-width: 110ch; padding: 6px 12px;
+  border-inline-start: 3px solid var(--match); background: var(--raised); border-radius: 4px;
+  overflow-wrap: anywhere; }
 .note { font-size: 14px; margin: 0 0 14px; max-width: 110ch; }
 .note .bottleneck { color: var(--bottleneck); font-weight: 650; }
 .status { color: var(--quiet); font-size: 13px; min-height: 20px; margin: 8px 0 0; }
@@ -169,8 +174,7 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
 @container (min-width: 712px) {
   .options summary { display: none; }
   .options { margin-top: 8px; }
-  .settings { font-size: 13px; color: var(--quiet); margin: 0 0 12px; overflow-wrap: anywhere; }
-.panel-grid { grid-template-columns: minmax(0, 1fr) 240px; }
+  .panel-grid { grid-template-columns: minmax(0, 1fr) 240px; }
 }
 @container (max-width: 560px) {
   .method-row { grid-template-columns: minmax(0, 1fr); }

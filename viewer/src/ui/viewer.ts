@@ -217,7 +217,7 @@ class Widget implements Viewer {
 
   /** The maximum of a shared color scale. */
   private largestOf(snapshot: Snapshot): number {
-    if (this.state.scale === "own") return 0;
+    if (this.state.scale !== "shared") return 0;
     if (this.state.view === "map") return mapLargest(snapshot);
     const rows = hasMethodRows(snapshot) ? Object.values(snapshot.rows) : [snapshot.row];
     return Math.max(...rows.map((row) => largest(row, snapshot.columns)));

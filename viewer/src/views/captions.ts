@@ -2,8 +2,8 @@
 // Titles and summaries of methods come from the data.
 
 import { methodOf, type Example, type Method } from "../data/header.ts";
-import { largest, rank, type Snapshot } from "../data/snapshot.ts";
-import type { ViewName } from "../data/state.ts";
+import { largest, missing, rank, type Snapshot } from "../data/snapshot.ts";
+import type { Normalize, ViewName } from "../data/state.ts";
 import { digits, visible } from "../data/text.ts";
 
 export const VIEW_NAMES: Record<ViewName, string> = {
@@ -83,25 +83,16 @@ export function viewHint(snapshots: readonly Snapshot[]): string {
   return VIEW_HINTS.text.replace("the outlined position", () => position);
 }
 
-/** The settings of an example in one line: model, edges, residual weight, merging of heads. */
-export function settingsOf({ model, edges, residual_weights, heads }: Example): string {
-  const parts = [visible(model || "attention weights")];
-  if (edges) parts.push(`edges: ${visible(lowerFirst(edges.title || edges.name))}`);
-  if (residual_weights.length) parts.push(residualOf(residual_weights));
-  if (heads) parts.push(`heads: ${visible(heads)}`);
-  return parts.join("\u00a0· "); // no line break before the dot
-}
+export const NORMALIZATION_NAMES: Record<Normalize, string> = {
+  none: "not normalized",
+  rows: "rows normalized",
+  receptive_field: "normalized by the receptive field",
+};
 
-/** "Value norm" as "value norm", but acronyms and names with inner capitals unchanged. */
-const lowerFirst = (text: string): string =>
-  text.replace(/^\p{Lu}(?=\p{Ll}+(\s|$))/u, (letter) => letter.toLowerCase());
-
-function residualOf(weights: readonly number[]): string {
-  const text = (weight: number): string => String(Math.round(1000 * weight) / 1000);
-  const min = Math.min(...weights);
-  const max = Math.max(...weights);
-  if (max - min < 0.0005) return `residual weight ${text(min)}`;
-  return `residual weights ${text(min)} to ${text(max)}`;
+/** The settings of an example in one line: model, edges, residual weight, heads, normalization. */
+export function settingsOf({ settings }: Example, normalize: Normalize): string {
+  const parts = settings.length ? settings.map(visible) : ["attention weights"];
+  return [...parts, NORMALIZATION_NAMES[normalize]].join("\u00a0· "); // no break before the dot
 }
 
 const SHADED: readonly ViewName[] = ["text", "map", "heads"];
@@ -140,8 +131,7 @@ export function announcement(snapshot: Snapshot): string {
 /** A score as text: "…" while it is loading, "–" where it is not available. */
 export function scoreText(snapshot: Snapshot, method: string, value: number | undefined): string {
   if (value !== undefined) return digits(value);
-  const { scores, layer, items, item } = snapshot;
-  return scores.unavailable(method, layer, items, item) ? "–" : "…";
+  return missing(snapshot, method, snapshot.layer) ? "–" : "…";
 }
 
 /** Tooltip lines with the scores of an item by every method. */

@@ -75,7 +75,9 @@ function noteOf(snapshot: Snapshot, edges: Edges | null): NotePart[] {
   }
   if (state.method === "raw") {
     const end = layer > 1 ? " Layers below are ignored (dotted lines)." : "";
-    return [{ text: `Attention of ${target} to positions one layer below.${end}` }];
+    const what =
+      (example.edges?.name ?? "attention") === "attention" ? "Attention" : "Edge weights";
+    return [{ text: `${what} of ${target} to positions one layer below.${end}` }];
   }
   if (state.method === "rollout") {
     const end = snapshot.chosen && token !== null ? ` to ${quoted(names[token])}` : " to the input";

@@ -2,6 +2,7 @@
 // method. Positions without a patch, such as [CLS], are buttons above the image.
 
 import type { Example, Method, Picture } from "../data/header.ts";
+import { fromZero, pick, type Range, rangeOf, strength } from "../data/range.ts";
 import { largest, type Snapshot, type Row, scoresAt } from "../data/snapshot.ts";
 import { digits } from "../data/text.ts";
 import { fit, measure, type Painter } from "../paint/painter.ts";
@@ -58,8 +59,8 @@ interface Drawing {
   image: HTMLImageElement | null; // null until loaded
   places: Places;
   row: Row; // of the selected method and layer
-  max: number; // the score with the brightest color
-  small: { row: Row; max: number }[]; // one per thumbnail
+  range: Range; // of the colors
+  small: { row: Row; range: Range }[]; // one per thumbnail
   height: number;
 }
 
@@ -97,33 +98,33 @@ function arrange(snapshot: Snapshot, picture: Picture, width: number, max: numbe
   const patches = patchesOf(picture);
   const row = tokenRow(snapshot, state.method, snapshot.layer);
   const rows = thumbs.map(({ method, layer }) => tokenRow(snapshot, method, layer));
-  const own = rows.map((scores) => largest(scores, patches));
-  const overall = Math.max(...own);
+  const overall = fromZero(Math.max(...rows.map((scores) => largest(scores, patches))));
   const shared = state.scale === "shared";
+  const own = (scores: Row): Range => rangeOf(pick(scores, patches), state.scale);
   return {
     snapshot,
     picture,
     image: pictureOf(snapshot, picture),
     places: { big, thumbs, pills },
     row,
-    max: shared ? max : largest(row, patches),
-    small: rows.map((scores, i) => ({ row: scores, max: shared ? overall : own[i] })),
+    range: shared ? fromZero(max) : own(row),
+    small: rows.map((scores) => ({ row: scores, range: shared ? overall : own(scores) })),
     height: last.y + last.height + (last.narrow ? 20 : 8),
   };
 }
 
 function paintAll(painter: Painter, drawing: Drawing): void {
-  const { snapshot, picture, image, places, row, max, small } = drawing;
+  const { snapshot, picture, image, places, row, range, small } = drawing;
   const { big, thumbs, pills } = places;
   const { opacity, threshold } = snapshot.state;
-  for (const pill of pills) paintPill(painter, snapshot, pill, row, max);
+  for (const pill of pills) paintPill(painter, snapshot, pill, row, range);
   if (image) painter.picture(image, big.x, big.y, big.width, big.height);
   else painter.rect(big.x, big.y, big.width, big.height, { fill: snapshot.theme.raised });
-  if (row) paintPatches(painter, picture, row, max, big, opacity, threshold);
+  if (row) paintPatches(painter, picture, row, range, big, opacity, threshold);
   paintChosen(painter, snapshot, picture, big);
-  paintScale(painter, snapshot, big, max);
+  paintScale(painter, snapshot, big, range);
   thumbs.forEach((thumb, i) =>
-    paintThumb(painter, snapshot, picture, image, thumb, small[i].row, small[i].max),
+    paintThumb(painter, snapshot, picture, image, thumb, small[i].row, small[i].range),
   );
 }
 
@@ -141,7 +142,7 @@ function paintPatches(
   painter: Painter,
   picture: Picture,
   row: ArrayLike<number>,
-  max: number,
+  range: Range,
   place: Place,
   opacity: number,
   threshold: number,
@@ -152,7 +153,7 @@ function paintPatches(
     rows: picture.rows,
     cell: (c, r) => {
       const value = row[picture.first + r * picture.columns + c];
-      const share = max > 0 && value >= threshold * max ? value / max : 0;
+      const share = value >= threshold * range.high ? strength(range, value) : 0;
       return ((HEAT.packed[shade(share)] & 0xffffff) | alpha) >>> 0;
     },
   });
@@ -175,9 +176,9 @@ function paintChosen(painter: Painter, snapshot: Snapshot, picture: Picture, big
   }
 }
 
-function paintPill(painter: Painter, snapshot: Snapshot, pill: Pill, row: Row, max: number): void {
+function paintPill(painter: Painter, snapshot: Snapshot, pill: Pill, row: Row, range: Range): void {
   const { theme, names } = snapshot;
-  const level = row && max > 0 ? shade(Math.min(1, row[pill.token] / max)) : 0;
+  const level = row ? shade(strength(range, row[pill.token])) : 0;
   const chosen = pill.token === snapshot.position;
   painter.rect(pill.x, pill.y, pill.width, pill.height, {
     fill: HEAT.css[level],
@@ -193,16 +194,20 @@ function paintPill(painter: Painter, snapshot: Snapshot, pill: Pill, row: Row, m
 }
 
 /** The color scale below the image. */
-function paintScale(painter: Painter, snapshot: Snapshot, big: Place, max: number): void {
+function paintScale(painter: Painter, snapshot: Snapshot, big: Place, range: Range): void {
   const y = big.y + big.height + 10;
   const style = { size: 11, fill: snapshot.theme.quiet };
-  painter.text("0", big.x, y + 8, style);
-  painter.cells(big.x + 12, y, 120, 8, {
+  const low = digits(range.low);
+  const left = big.x + measure(low, 11) + 6;
+  painter.text(low, big.x, y + 8, style);
+  painter.cells(left, y, 120, 8, {
     columns: 60,
     rows: 1,
-    cell: (c) => HEAT.packed[Math.round((c / 59) * 255)],
+    cell: (c) =>
+      HEAT.packed[shade(strength(range, range.low + (c / 59) * (range.high - range.low)))],
   });
-  painter.text(digits(max), big.x + 138, y + 8, style);
+  const more = range.exceeded ? " or more" : "";
+  painter.text(digits(range.high) + more, left + 126, y + 8, style);
 }
 
 function paintThumb(
@@ -212,7 +217,7 @@ function paintThumb(
   image: HTMLImageElement | null,
   thumb: Thumb,
   row: Row,
-  max: number,
+  range: Range,
 ): void {
   const { theme, state, layer, example } = snapshot;
   const { methods } = example;
@@ -236,7 +241,15 @@ function paintThumb(
   }
   if (image) painter.picture(image, thumb.x, thumb.y, thumb.width, thumb.height);
   if (row)
-    paintPatches(painter, picture, row, max, thumb, Math.max(state.opacity, 0.5), state.threshold);
+    paintPatches(
+      painter,
+      picture,
+      row,
+      range,
+      thumb,
+      Math.max(state.opacity, 0.5),
+      state.threshold,
+    );
   else painter.rect(thumb.x, thumb.y, thumb.width, thumb.height, { fill: theme.raised });
   if (current) {
     painter.rect(thumb.x - 2, thumb.y - 2, thumb.width + 4, thumb.height + 4, {

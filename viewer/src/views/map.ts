@@ -1,6 +1,7 @@
 // The heatmap view: layers × tokens for the target position, one heatmap per method, as in
 // figures 2 and 3 of the paper.
 
+import { fromZero, pick, type Range, rangeOf, rangeText, strength } from "../data/range.ts";
 import {
   byLabelPriority,
   keep,
@@ -10,7 +11,6 @@ import {
   scoresAt,
   tracedItem,
 } from "../data/snapshot.ts";
-import { digits } from "../data/text.ts";
 import { type Axis, labelStyle, makeAxis, paintLabel, thinLabels } from "../paint/axis.ts";
 import { cellsOf, measure, type Painter } from "../paint/painter.ts";
 import { shade } from "../paint/theme.ts";
@@ -24,7 +24,7 @@ interface HeatMap {
   top: number; // of the cells
   rows: Row[]; // layer 1 first
   kept: boolean[][]; // which cells are in the top k
-  max: number; // the darkest value
+  ranges: Range[]; // of the colors of each layer
   scale: string; // the range of the color scale
   scaleEnd: number; // its right edge: that of the heatmap, or further right for a long title
   labelled: boolean; // whether tokens are labelled below
@@ -44,7 +44,8 @@ const GAP = 36;
 const TITLE_SIZE = 13;
 const TITLE_WEIGHT = 650;
 const SCALE_SIZE = 11;
-const SCALE = "0 to 0.000"; // a usual scale; longer ones extend into the gap
+const PER_LAYER = "each layer’s range";
+const SCALE = "0 to 0.000"; // a usual scale
 
 /** The width of a title with its scale. */
 const titleWidth = (title: string, scale: string): number =>
@@ -67,9 +68,10 @@ export function mapLargest(snapshot: Snapshot): number {
 
 /** The number of heatmaps side by side: all, else half of more than three, else one. */
 function countAcross(snapshot: Snapshot, width: number): number {
-  const { columns, example } = snapshot;
+  const { columns, example, state } = snapshot;
   const { methods } = example;
-  const titled = Math.max(...methods.map(({ name }) => titleWidth(titleOf(example, name), SCALE)));
+  const scale = state.scale === "auto" || state.scale === "range" ? PER_LAYER : SCALE;
+  const titled = Math.max(...methods.map(({ name }) => titleWidth(titleOf(example, name), scale)));
   const fits = (across: number): boolean => {
     const share = shareOf(width, across);
     return share / columns.length >= 14 && share >= titled;
@@ -106,9 +108,7 @@ function makeMaps(snapshot: Snapshot, layout: Layout, shared: number): HeatMap[]
   return example.methods.map(({ name: method }, i) => {
     const rows = mapRows(snapshot, method);
     const title = titleOf(example, method);
-    const own = Math.max(...rows.map((row) => largest(row, columns)));
-    const max = state.scale === "shared" ? shared : own;
-    const scale = max > 0 ? `0 to ${digits(max)}` : "";
+    const { ranges, scale } = colorRanges(snapshot, rows, shared);
     const axis = layout.axes[i];
     const only = { threshold: 0, topK: state.topK };
     return {
@@ -118,12 +118,34 @@ function makeMaps(snapshot: Snapshot, layout: Layout, shared: number): HeatMap[]
       top: layout.tops[i],
       rows,
       kept: rows.map((row) => keep(row, columns, labels.length, only)),
-      max,
+      ranges,
       scale,
       scaleEnd: axis.left + Math.max(axis.width, titleWidth(title, scale)),
       labelled: layout.across > 1 || i === example.methods.length - 1,
     };
   });
+}
+
+/**
+ * The color range of each layer. One for all layers, unless the user stretched the colors or half
+ * of the layers would have hardly any contrast.
+ */
+function colorRanges(
+  { state, columns }: Snapshot,
+  rows: readonly Row[],
+  shared: number,
+): { ranges: Range[]; scale: string } {
+  const one = (range: Range): { ranges: Range[]; scale: string } => ({
+    ranges: rows.map(() => range),
+    scale: rangeText(range),
+  });
+  if (state.scale === "shared") return one(fromZero(shared));
+  const values = rows.map((row) => pick(row, columns));
+  const ranges = values.map((row) => rangeOf(row, state.scale));
+  const stretched = ranges.filter((range) => range.low > 0).length;
+  const equal = values.filter((row) => new Set(row.filter((v) => v > 0)).size === 1).length;
+  if (stretched && 2 * (stretched + equal) >= rows.length) return { ranges, scale: PER_LAYER };
+  return one(rangeOf(values.flat(), state.scale));
 }
 
 export function mapScene(snapshot: Snapshot, width: number, shared: number): Scene {
@@ -155,7 +177,7 @@ export function mapScene(snapshot: Snapshot, width: number, shared: number): Sce
 
 function paintCells(painter: Painter, snapshot: Snapshot, map: HeatMap, { body }: Layout): void {
   const { theme, state, example } = snapshot;
-  const { axis, top, max } = map;
+  const { axis, top } = map;
   const current = map.method === state.method;
   const layers = example.n_layers;
   painter.text(map.title, axis.left, top - 11, {
@@ -176,7 +198,8 @@ function paintCells(painter: Painter, snapshot: Snapshot, map: HeatMap, { body }
     cell: (c, r) => {
       const items = axis.columns.slice(...cellsOf(c, count, side));
       const value = largestShown(snapshot, map, layers - 1 - r, items);
-      return value === null ? 0 : theme.ramp.packed[max > 0 ? shade(value / max) : 0];
+      if (value === null) return 0;
+      return theme.ramp.packed[shade(strength(map.ranges[layers - 1 - r], value))];
     },
   });
 }
@@ -184,13 +207,14 @@ function paintCells(painter: Painter, snapshot: Snapshot, map: HeatMap, { body }
 /** The largest visible score of some items; 0 if all are hidden, null if unknown. */
 function largestShown(
   { state }: Snapshot,
-  { rows, kept, max }: HeatMap,
+  { rows, kept, ranges }: HeatMap,
   layer: number,
   items: readonly number[],
 ): number | null {
   const row = rows[layer];
   if (!row) return null;
-  const shown = items.filter((item) => kept[layer][item] && row[item] >= state.threshold * max);
+  const min = state.threshold * ranges[layer].high;
+  const shown = items.filter((item) => kept[layer][item] && row[item] >= min);
   return shown.reduce((max, item) => Math.max(max, row[item]), 0);
 }
 

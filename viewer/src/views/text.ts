@@ -1,8 +1,9 @@
 // The text view: tokens as shaded text, made of DOM elements so that it wraps and can be selected
 // and read aloud. Below a short text, one small row per method for comparison.
 
-import { keep, largest, tracedItem, type Snapshot } from "../data/snapshot.ts";
-import { digits, shorten } from "../data/text.ts";
+import { pick, type Range, rangeOf, rangeText, strength } from "../data/range.ts";
+import { keep, tracedItem, type Snapshot } from "../data/snapshot.ts";
+import { shorten } from "../data/text.ts";
 import { make, setText } from "../paint/dom.ts";
 import { fit, type Painter } from "../paint/painter.ts";
 import { shade, type Theme } from "../paint/theme.ts";
@@ -38,8 +39,8 @@ export class TextView {
     this.element.addEventListener("pointerleave", (event) => hover(null, event));
   }
 
-  /** Show a snapshot; `max` is the score with the darkest color. */
-  show(snapshot: Snapshot, max: number): void {
+  /** Show a snapshot; `range` is that of the colors. */
+  show(snapshot: Snapshot, range: Range): void {
     this.snapshot = snapshot;
     if (this.labels !== snapshot.labels) this.build(snapshot);
     const { row, kept, theme, state, items, item, labels } = snapshot;
@@ -53,7 +54,7 @@ export class TextView {
       const hidden = !state.special && items.special[i];
       chip.hidden = hidden;
       if (hidden) return;
-      shadeChip(chip, theme, row && kept[i] && max > 0 ? row[i] / max : 0);
+      shadeChip(chip, theme, row && kept[i] ? strength(range, row[i]) : 0);
       chip.classList.toggle("chosen", i === item);
       chip.classList.toggle("match", snapshot.matches.has(i));
       chip.classList.toggle("special", items.special[i]);
@@ -135,8 +136,8 @@ export class MethodRows {
     this.element = make("div", { class: "method-rows", "aria-hidden": "true" }, ...elements);
   }
 
-  /** Show a snapshot; `shared` is the maximum of a shared color scale, 0 for one scale per row. */
-  show(snapshot: Snapshot, shared: number): void {
+  /** Show a snapshot; `shared` is the range of a shared color scale, null for one per row. */
+  show(snapshot: Snapshot, shared: Range | null): void {
     this.snapshot = snapshot;
     this.element.hidden = !hasMethodRows(snapshot);
     if (this.element.hidden) return;
@@ -144,15 +145,15 @@ export class MethodRows {
     const { columns, labels, state, items, example, theme } = snapshot;
     for (const { method, element, name, text, chips } of this.rows) {
       const scores = snapshot.rows[method];
-      const max = shared || largest(scores, columns);
+      const range = shared ?? rangeOf(pick(scores, columns), state.scale);
       const kept = keep(scores, columns, labels.length, state);
-      const range = scores ? `max ${digits(max)}` : scoreText(snapshot, method, undefined);
-      setText(name, `${titleOf(example, method)} (${range})`);
+      const ends = scores ? rangeText(range) || "0" : scoreText(snapshot, method, undefined);
+      setText(name, `${titleOf(example, method)} (${ends})`);
       element.classList.toggle("current", method === state.method);
       text.dir = snapshot.rightToLeft ? "rtl" : "ltr";
       chips.forEach((chip, i) => {
         chip.hidden = !state.special && items.special[i];
-        shadeChip(chip, theme, scores && kept[i] && max > 0 ? scores[i] / max : 0);
+        shadeChip(chip, theme, scores && kept[i] ? strength(range, scores[i]) : 0);
       });
     }
   }

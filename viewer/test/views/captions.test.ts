@@ -56,16 +56,14 @@ test("the hint names a hidden position", async () => {
   assert.match(await hint({ special: false, view: "map" }), /^One row per layer/);
 });
 
-test("the settings name model, edges, residual weight and merging of heads", () => {
-  const edges = { name: "attention", title: "Attention" };
+test("the settings name model, edges and normalization", () => {
+  const example = makeExample({ settings: ["tiny", "edges: ALTI", "heads: mean"] });
   assert.equal(
-    settingsOf(makeExample({ edges, heads: "mean" })),
-    "tiny\u00a0· edges: attention\u00a0· residual weight 0.5\u00a0· heads: mean",
+    settingsOf(example, "none"),
+    "tiny\u00a0· edges: ALTI\u00a0· heads: mean\u00a0· not normalized",
   );
-  assert.equal(
-    settingsOf(makeExample({ residual_weights: [0.25, 1 / 3] })),
-    "tiny\u00a0· residual weights 0.25 to 0.333",
-  );
+  assert.match(settingsOf(example, "receptive_field"), /normalized by the receptive field$/);
+  assert.match(settingsOf(makeExample({ settings: [] }), "rows"), /^attention weights/);
 });
 
 test("titles and summaries of methods come from the data", async () => {

@@ -101,6 +101,7 @@ async function show(send, link, state = lastingState()) {
     place.replaceChildren(root);
     shared = link;
     viewer = mount(root, source, { state, onState: remember });
+    document.title = `${source.header.page_title || source.header.title} · attnflow`;
     remember(viewer.getState());
     say("");
   } catch (error) {

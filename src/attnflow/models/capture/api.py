@@ -6,7 +6,7 @@ The model runs in evaluation mode and is restored afterwards; its output is unch
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +24,7 @@ from attnflow.layers import (
     resolve_residual,
 )
 from attnflow.methods.rollout import add_layer
-from attnflow.models.capture.affine import Affine
 from attnflow.models.capture.call import AttentionCall, describe_model
-from attnflow.models.capture.contributions import LayerContributions
 from attnflow.models.capture.forward import check_arguments, run_model
 from attnflow.models.capture.graphs import CapturedLayer, Padding, build_graphs, check_examples
 from attnflow.models.capture.merge import (
@@ -36,12 +34,17 @@ from attnflow.models.capture.merge import (
     merge_unscaled,
     remove_sink,
 )
-from attnflow.models.capture.residual_stream import ResidualStream, TracedLayer
 from attnflow.models.capture.roles import Role, Roles
-from attnflow.models.capture.weight_gradients import RecordedWeights, Target, score_output
 from attnflow.selection import Positions, resolve_positions
 
+if TYPE_CHECKING:
+    from attnflow.models.capture.affine import Affine
+    from attnflow.models.capture.contributions import LayerContributions
+    from attnflow.models.capture.residual_stream import TracedLayer
+
 Tokens = Sequence[Sequence[str]] | None
+# From the output of the model to the score [batch] to explain.
+Target: TypeAlias = Callable[[Any], Tensor]
 
 
 def capture_attentions(
@@ -144,7 +147,7 @@ def capture_graphs(
 
 def capture_contributions(
     model: nn.Module, inputs: Mapping[str, Any]
-) -> tuple[list[LayerContributions], Any]:
+) -> "tuple[list[LayerContributions], Any]":
     """Run the model, and return what each position adds to others through attention.
 
     model, inputs: as for `capture_attentions`.
@@ -156,7 +159,7 @@ def capture_contributions(
     """
     layers: dict[int, LayerContributions] = {}
 
-    def observe(layer: LayerContributions, _: Role) -> None:
+    def observe(layer: "LayerContributions", _: Role) -> None:
         layers[layer.index] = layer
 
     _, output, _ = _run_contributions(model, inputs, observe)
@@ -177,7 +180,7 @@ class LogitPaths:
 
     score: Tensor
     roles: tuple[Role, ...]
-    layers: tuple[LayerContributions, ...]
+    layers: "tuple[LayerContributions, ...]"
     directions: tuple[Tensor, ...]
     entry: Tensor
 
@@ -192,7 +195,7 @@ def capture_logit_paths(model: nn.Module, inputs: Mapping[str, Any], target: Tar
     """
     found: dict[int, LayerContributions] = {}
 
-    def observe(layer: LayerContributions, _: Role) -> None:
+    def observe(layer: "LayerContributions", _: Role) -> None:
         found[layer.index] = layer
 
     with torch.enable_grad():
@@ -367,7 +370,7 @@ def _capture_contribution_edges(
     """The same as `_capture_edges`, for edges or residual weights that come from contributions."""
     found: dict[int, CapturedLayer] = {}
 
-    def observe(layer: LayerContributions, role: Role) -> None:
+    def observe(layer: "LayerContributions", role: Role) -> None:
         if weighting.needs == "contributions":
             edges = weighting.weigh(layer, heads=heads)
             batch, _, n_queries, n_keys = layer.call.shape
@@ -400,6 +403,8 @@ def _capture_gradient_edges(
     kept_heads: KeptHeads | None,
 ) -> tuple[Roles, list[CapturedLayer], Any]:
     """The same as `_capture_edges`, for edges that need a gradient."""
+    from attnflow.models.capture.weight_gradients import RecordedWeights, score_output
+
     recorded = RecordedWeights()
 
     def observe(call: AttentionCall, role: Role) -> None:
@@ -467,18 +472,22 @@ def _check_not_negative(smallest: Sequence[Tensor], weighting: EdgeWeighting) ->
 def _run_contributions(
     model: nn.Module,
     inputs: Mapping[str, Any],
-    observe: Callable[[LayerContributions, Role], None],
+    observe: "Callable[[LayerContributions, Role], None]",
     kept_heads: KeptHeads | None = None,
     *,
     differentiable: bool = False,
-) -> tuple[Roles, Any, tuple[Tensor, Affine] | None]:
+) -> "tuple[Roles, Any, tuple[Tensor, Affine] | None]":
     """Run the model, and show the contributions of each layer as soon as they are known.
 
     Returns the roles, the output of the model, and the last tensor of the residual stream.
     """
+    # Imported here, because plain attention does not need them.
+    from attnflow.models.capture.contributions import LayerContributions
+    from attnflow.models.capture.residual_stream import ResidualStream
+
     roles_so_far: list[Role] = []
 
-    def hand_over(layer: TracedLayer) -> None:
+    def hand_over(layer: "TracedLayer") -> None:
         role = roles_so_far[layer.index]
         observe(LayerContributions(layer, is_cross=role == "cross"), role)
 

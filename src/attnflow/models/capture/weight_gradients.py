@@ -5,16 +5,13 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnflow.errors import AttentionError, InputError
 from attnflow.models.capture.call import AttentionCall, ReturnedCall, describe_model
-
-# From the output of the model to the score [batch] to explain.
-Target: TypeAlias = Callable[[Any], Tensor]
 
 
 class RecordedWeights:
@@ -63,7 +60,7 @@ class RecordedWeights:
 def score_output(
     model: nn.Module,
     output: Any,
-    target: Target | None,
+    target: Callable[[Any], Tensor] | None,
     last: Sequence[int],
     *,
     causal: Callable[[], bool],

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from attnflow.errors import InputError
 from attnflow.importance import alti_logit
-from attnflow.models.capture.api import capture_contributions, capture_graphs, capture_logit_paths
+from attnflow.models.capture.api import capture_contributions, capture_graphs
+from attnflow.models.capture.logit_paths import capture_logit_paths
 from tests.models.checkpoints import make_loaded
 from tests.models.tiny import TINY
 from tests.refusal import refusal

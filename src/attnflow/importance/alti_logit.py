@@ -61,7 +61,8 @@ def alti_logit(
         truncate=truncate,
         device=device,
     ) as (loaded, found):
-        from attnflow.models.capture.api import capture_graphs, capture_logit_paths
+        from attnflow.models.capture.api import capture_graphs
+        from attnflow.models.capture.logit_paths import capture_logit_paths
 
         def score_output(output: Any) -> Any:
             logits = logits_of(loaded, output.logits[0], found.encoded, found.position)

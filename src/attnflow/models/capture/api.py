@@ -5,7 +5,6 @@ The model runs in evaluation mode and is restored afterwards; its output is unch
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -23,10 +22,15 @@ from attnflow.layers import (
     describe_heads,
     resolve_residual,
 )
-from attnflow.methods.rollout import add_layer
 from attnflow.models.capture.call import AttentionCall, describe_model
 from attnflow.models.capture.forward import check_arguments, run_model
-from attnflow.models.capture.graphs import CapturedLayer, Padding, build_graphs, check_examples
+from attnflow.models.capture.graphs import (
+    CapturedLayer,
+    Padding,
+    RunningRollout,
+    build_graphs,
+    check_examples,
+)
 from attnflow.models.capture.merge import (
     KeptHeads,
     merge_call,
@@ -162,67 +166,8 @@ def capture_contributions(
     def observe(layer: "LayerContributions", _: Role) -> None:
         layers[layer.index] = layer
 
-    _, output, _ = _run_contributions(model, inputs, observe)
+    _, output, _ = run_contributions(model, inputs, observe)
     return [layers[i] for i in range(len(layers))], output
-
-
-@dataclass(frozen=True, eq=False)
-class LogitPaths:
-    """How the score of a prediction depends on the residual stream, layer by layer.
-
-    score: the score [batch] itself.
-    roles, layers: the attention layers, in the order in which they run.
-    directions: for each of them, [batch, queries, hidden]: the score grows by <v, direction_i> if
-    its attention adds v at position i, along residual connections with frozen normalization and
-    without feed-forward layers. 0 for the encoder of an encoder-decoder.
-    entry: [batch, queries, hidden], the same for the embeddings, which enter the first layer.
-    """
-
-    score: Tensor
-    roles: tuple[Role, ...]
-    layers: "tuple[LayerContributions, ...]"
-    directions: tuple[Tensor, ...]
-    entry: Tensor
-
-
-def capture_logit_paths(model: nn.Module, inputs: Mapping[str, Any], target: Target) -> LogitPaths:
-    """Run the model, and follow a score back along the residual stream.
-
-    target: a function from the output of the model to the score [batch]. The way from the last
-    normalization to the score is differentiated, which is exact for a linear head.
-    Raises AttentionError as `capture_contributions`, and if the score does not depend on the
-    residual stream.
-    """
-    found: dict[int, LayerContributions] = {}
-
-    def observe(layer: "LayerContributions", _: Role) -> None:
-        found[layer.index] = layer
-
-    with torch.enable_grad():
-        roles, output, last = _run_contributions(model, inputs, observe, differentiable=True)
-        score = target(output)
-        gradient = None
-        if last is not None and score.requires_grad:
-            [gradient] = torch.autograd.grad(score.sum(), last[0], allow_unused=True)
-    if gradient is None or last is None:
-        raise AttentionError(
-            f"the score does not depend on the residual stream of {describe_model(model)}",
-            expected="a model whose last layer is followed by normalization and a head",
-            fix="Use input_gradients or blank_out.",
-        )
-    layers = tuple(found[i] for i in range(len(found)))
-    direction = last[1].pull_back(gradient.reshape(layers[-1].added.shape))
-    directions = []
-    for role, layer in zip(reversed(roles.roles), reversed(layers), strict=True):
-        if role == "encoder":
-            direction = torch.zeros_like(layer.added)
-        direction = layer.pull_back(direction)
-        directions.append(direction)
-    first = next(i for i, role in enumerate(roles.roles) if role != "encoder")
-    entry = directions[len(layers) - 1 - first]
-    return LogitPaths(
-        score.detach(), tuple(roles.roles), layers, tuple(reversed(directions)), entry
-    )
 
 
 def capture_rollout(
@@ -273,66 +218,6 @@ def capture_rollout(
             )
         )
     return examples, output
-
-
-class RunningRollout:
-    """The rollout of the layers that have run so far, for a batch.
-
-    own: [batch, n, n], positions of the model, or of its encoder, over input tokens.
-    decoder: [batch, m, n + m], positions of the decoder over tokens of encoder and decoder.
-    """
-
-    def __init__(self, residual_weight: ResidualWeight) -> None:
-        self.residual_weight = residual_weight
-        self.n_layers = 0
-        self.own: Tensor | None = None
-        self.decoder: Tensor | None = None
-
-    def add(self, layer: Tensor, role: Role) -> None:
-        """Add a layer [batch, queries, keys], without its residual connection, on top."""
-        residual = self._next_residual()
-        if self.own is not None:
-            layer = layer.to(self.own.device)
-        if role in ("self", "encoder"):
-            if self.own is not None and self.own.shape != layer.shape:
-                return  # positions changed: Roles.finish raises the error after the model has run
-            self.own = add_layer(self.own, layer, residual)
-        elif role == "decoder":
-            below = self._identity(layer) if self.decoder is None else self.decoder
-            self.decoder = add_layer(below, layer, residual)
-        else:
-            assert self.own is not None
-            assert self.decoder is not None
-            encoder, decoder = self.decoder.tensor_split([self.own.shape[-1]], dim=-1)
-            attended = add_layer(self.own, layer, residual, carried=encoder)
-            self.decoder = torch.cat([attended, residual * decoder], dim=-1)
-
-    def product(self) -> Tensor:
-        """The rollout [batch, positions, tokens] of the whole model."""
-        assert self.own is not None
-        if self.decoder is None:
-            return self.own
-        n_decoder = self.decoder.shape[1]
-        encoder = torch.nn.functional.pad(self.own, (0, n_decoder))
-        return torch.cat([encoder, self.decoder], dim=1)
-
-    def _next_residual(self) -> float:
-        """The residual weight of the next layer; the last weight if there are too few.
-
-        The number of layers is known, and checked, only after the model has run.
-        """
-        layer, self.n_layers = self.n_layers, self.n_layers + 1
-        if isinstance(self.residual_weight, int | float):
-            return float(self.residual_weight)
-        return float(self.residual_weight[min(layer, len(self.residual_weight) - 1)])
-
-    def _identity(self, layer: Tensor) -> Tensor:
-        """The rollout of the decoder before its first layer: each position is its own token."""
-        assert self.own is not None
-        batch, n_decoder = layer.shape[:2]
-        identity = torch.eye(n_decoder, dtype=self.own.dtype, device=self.own.device)
-        identity = torch.nn.functional.pad(identity, (self.own.shape[-1], 0))
-        return identity.expand(batch, *identity.shape)
 
 
 def _capture_edges(
@@ -390,7 +275,7 @@ def _capture_contribution_edges(
             own = torch.zeros_like(edges[..., 0])
         found[layer.index] = CapturedLayer(role, edges, own)
 
-    roles, output, _ = _run_contributions(model, inputs, observe, kept_heads)
+    roles, output, _ = run_contributions(model, inputs, observe, kept_heads)
     return roles, [found[i] for i in range(len(found))], output
 
 
@@ -469,7 +354,7 @@ def _check_not_negative(smallest: Sequence[Tensor], weighting: EdgeWeighting) ->
             )
 
 
-def _run_contributions(
+def run_contributions(
     model: nn.Module,
     inputs: Mapping[str, Any],
     observe: "Callable[[LayerContributions, Role], None]",

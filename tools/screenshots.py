@@ -79,7 +79,7 @@ def shots(pages: dict[str, Path]) -> Iterator[Shot]:
     keys = 2  # token index
     yield Shot("text", agreement, {"view": "text", "method": "rollout"})
     yield Shot("flow", agreement, {"view": "flow", "method": "flow", "layer": 3, "token": keys})
-    yield Shot("map", agreement, {"view": "map", "scale": "own"})
+    yield Shot("map", agreement, {"view": "map"})
     yield Shot("heads", agreement, {"view": "heads", "layer": 3})
     yield Shot("compare", pages["two"], {"view": "text", "method": "rollout"})
     state = {"view": "image", "method": "rollout", "layer": 4}

@@ -5,11 +5,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from attnflow import Attentions, Explanation
+from attnflow import AttentionGraph, Attentions, Explanation
 from attnflow.methods.registry import METHODS
+from attnflow.notes import explanation_notes
+from attnflow.viewer.header import PAGE_METHODS
 from attnflow.viewer.preview import visible
 from tests.viewer.browser import ViewerPage
-from tests.viewer.examples import HOSTILE, hostile_explanation, random_explanation
+from tests.viewer.examples import (
+    HOSTILE,
+    causal_explanation,
+    hostile_explanation,
+    random_explanation,
+)
+from tests.weights import random_attention
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +93,8 @@ COLLISIONS = """(svg) => {
   holder.innerHTML = svg;
   const edge = holder.firstElementChild.getBoundingClientRect().right;
   const titles = [...holder.querySelectorAll("text")].filter(
-    (one) => /^(Raw attention|Attention rollout|Attention flow|0 to .*)$/.test(one.textContent));
+    (one) => /^(Raw attention|Attention (rollout|flow)|[\\d.e−]+ to [\\d.e−]+|per layer)$/
+      .test(one.textContent));
   const boxes = titles.map((one) => [one.textContent, one.getBoundingClientRect()]);
   holder.remove();
   const found = boxes.filter(([, box]) => box.right > edge).map(([text]) => text);
@@ -108,6 +117,46 @@ def test_titles_of_maps_do_not_overlap_their_scales(opened, n):
         viewer.wait_for_drawing()
         svg = ElementTree.tostring(export_svg(page), encoding="unicode")
         assert page.evaluate(COLLISIONS, svg.replace("ns0:", "").replace(":ns0", "")) == [6, []]
+
+
+def test_notes_on_the_explained_position_are_shown(opened):
+    explanation = causal_explanation(6, 8)
+    viewer = opened(explanation)
+    page = viewer.page
+    notes = page.get_by_test_id("row-notes")
+    expected = " ".join(explanation_notes(explanation, explanation.rollout()))
+    assert "sink" in expected
+    viewer.wait_for(lambda: notes.inner_text() == expected)
+    assert expected.partition(":")[0] in " ".join(export_svg(page).itertext())
+    page.get_by_test_id("token").nth(3).click()  # another position
+    viewer.wait_for(lambda: not notes.is_visible())
+
+
+def test_flat_scores_have_contrast_and_the_legend_shows_the_range(opened):
+    graph = AttentionGraph.from_weights(random_attention(8, 6, 6))
+    explanation = Explanation.from_graph(graph, position=2)
+    flows = explanation.flow().to_numpy()[-1, 0]
+    viewer = opened(explanation)
+    page = viewer.page
+    page.get_by_test_id("method-flow").check(force=True)
+    legend = page.get_by_test_id("legend")
+    viewer.wait_for(lambda: legend.inner_text().startswith(f"{flows.min():.3f}"))
+    assert "not at 0" in legend.inner_text()
+    page.get_by_test_id("scale").select_option("zero")
+    viewer.wait_for(lambda: legend.inner_text().split() == ["0", f"{flows.max():.2f}"])
+
+
+def test_scores_can_be_normalized_by_the_receptive_field(opened):
+    explanation = causal_explanation(3, 6)
+    viewer = opened(explanation)
+    viewer.page.get_by_test_id("normalize").select_option("receptive_field")
+    for method in PAGE_METHODS:
+        scores = explanation.attribute(method, layers=3, normalize="receptive_field")
+        viewer.expect_scores(method, scores.to_numpy()[0, 0])
+    settings = viewer.page.get_by_test_id("settings")
+    viewer.wait_for(lambda: "receptive field" in settings.inner_text())
+    assert "tiny" in settings.inner_text()
+    assert viewer.page.title() == "word0 word1 word2 word3 word4 word5 · tiny · edges: attention"
 
 
 def test_hostile_tokens_are_text_in_exports(opened):

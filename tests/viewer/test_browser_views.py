@@ -196,7 +196,7 @@ def test_special_tokens_words_and_limits(viewer, explanation):
     set_slider(viewer, "top-k", 2)
     ranking = page.get_by_test_id("ranking").locator("li:visible")
     viewer.wait_for(lambda: ranking.count() == 2)
-    page.get_by_test_id("normalize").check()
+    page.get_by_test_id("normalize").select_option("rows")
     choose_method(viewer, "flow")
     expected = explanation.flow(layers=6, normalize="rows").to_numpy()[0, 0]
     viewer.expect_scores("flow", expected)

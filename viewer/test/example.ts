@@ -60,7 +60,7 @@ export function encode(values: number[]): ArrayBuffer {
 
 export function makeSource(
   header: Header,
-  chunks: Record<string, number[]>,
+  chunks: Record<string, number[] | string>,
 ): Source & { requested: string[] } {
   const requested: string[] = [];
   return {
@@ -68,8 +68,10 @@ export function makeSource(
     requested,
     load: (key) => {
       requested.push(key);
-      return key in chunks
-        ? Promise.resolve(encode(chunks[key]))
+      const chunk = chunks[key];
+      if (typeof chunk === "string") return Promise.resolve(new TextEncoder().encode(chunk).buffer);
+      return chunk
+        ? Promise.resolve(encode(chunk))
         : Promise.reject(new Error(`there is no chunk ${key}`));
     },
   };

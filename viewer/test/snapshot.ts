@@ -27,7 +27,7 @@ export async function settle<T>(
   draw: (snapshot: Snapshot) => T,
   example: Partial<Example> = {},
   methods: Method[] = [],
-  chunks: Record<string, number[]> = {},
+  chunks: Record<string, number[] | string> = {},
 ): Promise<T> {
   const header = makeHeader([makeExample({ n_heads: 2, ...example })], methods);
   const state = changeState(header, initialState(header), change);

@@ -48,18 +48,26 @@ def list_methods(explanations: Sequence[Explanation]) -> tuple[MethodInfo, ...]:
 
 def name_examples(explanations: Sequence[Explanation]) -> list[str]:
     """A name for each example: by model, edges or text, depending on what differs."""
-    models, graphs = [], []
+    models = []
     for explanation in explanations:
         n = explanation.graph.n_layers
         layers = f"{n} layer{'' if n == 1 else 's'}"
         models.append(f"{explanation.model} · {layers}" if explanation.model else layers)
-        graphs.append(" · ".join(describe_settings(explanation.graph.settings)))
     texts = [
         shorten(explanation.text or " ".join(explanation.tokens), 40)
         for explanation in explanations
     ]
+    graphs = _differences([describe_settings(x.graph.settings) for x in explanations])
     parts = [part for part in (texts, models, graphs) if len(set(part)) > 1] or [models]
-    return [" · ".join(names) for names in zip(*parts, strict=True)]
+    return [" · ".join(filter(None, names)) for names in zip(*parts, strict=True)]
+
+
+def _differences(settings: Sequence[Sequence[str]]) -> list[str]:
+    """The settings of each example that not all of them have."""
+    return [
+        " · ".join(part for part in parts if not all(part in others for others in settings))
+        for parts in settings
+    ]
 
 
 def shorten(text: str, length: int) -> str:

@@ -5,7 +5,7 @@ import type { Theme } from "../paint/theme.ts";
 import { itemsOf, type Example, type Items } from "./header.ts";
 import type { Scores } from "./scores.ts";
 import { layerOf, type State } from "./state.ts";
-import { runsRightToLeft, visible } from "./text.ts";
+import { labelOf, runsRightToLeft, visible } from "./text.ts";
 
 export type Row = Float32Array | null; // null: not available yet
 
@@ -44,7 +44,7 @@ function labelsOf(example: Example, words: boolean): Labels {
   let labels = cached.get(words);
   if (!labels) {
     const items = itemsOf(example, words);
-    cached.set(words, (labels = { items, labels: items.labels.map(visible) }));
+    cached.set(words, (labels = { items, labels: items.labels.map(labelOf) }));
   }
   return labels;
 }
@@ -53,7 +53,7 @@ function namesOf(example: Example): Names {
   let names = nameCache.get(example);
   if (!names) {
     const rightToLeft = runsRightToLeft(example.tokens.filter((_, i) => !example.special[i]));
-    nameCache.set(example, (names = { names: example.tokens.map(visible), rightToLeft }));
+    nameCache.set(example, (names = { names: example.tokens.map(labelOf), rightToLeft }));
   }
   return names;
 }

@@ -27,6 +27,11 @@ export function visible(text: string): string {
   return /^\s+$/.test(shown) ? "␣".repeat(Math.min(shown.length, 8)) : shown;
 }
 
+const START = /^[\u0120\u2581](?=.)/su; // byte-level BPE and SentencePiece
+
+/** The label of a token: without the mark for the start of a word, and safe to show. */
+export const labelOf = (token: string): string => visible(token.replace(START, ""));
+
 const segmenter =
   typeof Intl !== "undefined" && "Segmenter" in Intl
     ? new Intl.Segmenter(undefined, { granularity: "grapheme" })

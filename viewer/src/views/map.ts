@@ -15,7 +15,7 @@ import { type Axis, labelStyle, makeAxis, paintLabel, thinLabels } from "../pain
 import { cellsOf, measure, type Painter } from "../paint/painter.ts";
 import { shade } from "../paint/theme.ts";
 import { quoted, scoreText, titleOf } from "./captions.ts";
-import type { Scene, Target } from "./scene.ts";
+import type { NotePart, Scene, Target } from "./scene.ts";
 
 interface HeatMap {
   method: string;
@@ -44,7 +44,7 @@ const GAP = 36;
 const TITLE_SIZE = 13;
 const TITLE_WEIGHT = 650;
 const SCALE_SIZE = 11;
-const PER_LAYER = "each layer’s range";
+const PER_LAYER = "per layer";
 const SCALE = "0 to 0.000"; // a usual scale
 
 /** The width of a title with its scale. */
@@ -156,6 +156,7 @@ export function mapScene(snapshot: Snapshot, width: number, shared: number): Sce
     width: Math.max(...maps.map((map) => map.scaleEnd)) + 2,
     height: Math.max(...layout.tops) + body + axes[0].labelHeight,
     focus: snapshot.columns.includes(snapshot.item) ? axes[0].x(snapshot.item) : null,
+    note: noteOf(maps),
     paint: (painter) => {
       for (const map of maps) {
         paintCells(painter, snapshot, map, layout);
@@ -173,6 +174,14 @@ export function mapScene(snapshot: Snapshot, width: number, shared: number): Sce
       }
     },
   };
+}
+
+/** Which heatmaps have a color range for each layer. */
+function noteOf(maps: readonly HeatMap[]): NotePart[] {
+  const titles = maps.filter(({ scale }) => scale === PER_LAYER).map(({ title }) => title);
+  if (!titles.length) return [];
+  const colors = "colors run from the lowest to the highest score of each layer";
+  return [{ text: `${titles.join(", ")}: ${colors}, not from 0.` }];
 }
 
 function paintCells(painter: Painter, snapshot: Snapshot, map: HeatMap, { body }: Layout): void {

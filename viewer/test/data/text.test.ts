@@ -1,6 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { digits, percent, runsRightToLeft, shorten, visible } from "../../src/data/text.ts";
+import {
+  digits,
+  labelOf,
+  percent,
+  runsRightToLeft,
+  shorten,
+  visible,
+} from "../../src/data/text.ts";
 
 test("characters that hide or reorder text become symbols", () => {
   assert.equal(visible("\u0000null"), "⟨U+0000⟩null");
@@ -62,4 +69,11 @@ test("three significant digits", () => {
   assert.equal(digits(Infinity), "unlimited");
   assert.equal(percent(0.981), "98%");
   assert.equal(percent(0.0195), "1.9%");
+});
+
+test("labels have no mark for the start of a word", () => {
+  assert.equal(labelOf("\u0120Tower"), "Tower");
+  assert.equal(labelOf("\u2581of"), "of");
+  assert.equal(labelOf("##s"), "##s");
+  assert.equal(labelOf("\u0120"), "\u0120", "a blank stays visible");
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { mapScene } from "../../src/views/map.ts";
 import { STORED } from "../example.ts";
-import { hits, settle, svgOf } from "../snapshot.ts";
+import { hits, noteOf, settle, svgOf } from "../snapshot.ts";
 
 test("the heatmap has a cell for each method, layer and token", async () => {
   const scene = await settle({ view: "map" }, (snapshot) => mapScene(snapshot, 900, 0));
@@ -35,4 +35,27 @@ test("every method of the data has a heatmap; missing scores are marked", async 
     );
   assert.equal((await draw(0))[1], "Joint flow: 0.250");
   assert.equal((await draw(1))[1], "Joint flow: –");
+});
+
+test("flat layers have their own color range, and the view says so", async () => {
+  const even = [0.25, 0.375, 0.375, 0.5, 0.25, 0.25, 0.25, 0.5, 0.25];
+  const chunks = { "0/attention/1": even, "0/attention/2": even };
+  const draw = (scale: "auto" | "zero"): Promise<[string, string]> =>
+    settle(
+      { view: "map", scale },
+      (snapshot) => {
+        const scene = mapScene(snapshot, 900, 0);
+        return [noteOf(scene), svgOf(scene)];
+      },
+      {},
+      [],
+      chunks,
+    );
+  const [note, drawn] = await draw("auto");
+  assert.match(note, /^Raw attention.*each layer, not from 0\.$/);
+  assert.ok(drawn.includes(">per layer<"));
+  const [none, from0] = await draw("zero");
+  assert.equal(none, "");
+  assert.ok(!from0.includes(">per layer<"));
+  assert.ok(from0.includes(">0 to 0.375<"));
 });

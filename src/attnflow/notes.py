@@ -421,11 +421,23 @@ def color_range(scores: NDArray[Any]) -> tuple[float, float]:
 
 
 def row_ranges(rows: NDArray[Any]) -> list[tuple[float, float]] | None:
-    """The color range of each row, if half of them need their own; None if one serves all."""
+    """The color range of each row, if half of them need their own; None if one serves all.
+
+    Then each is from the lowest score of the row to its highest.
+    """
     ranges = [color_range(row) for row in rows]
     stretched = sum(low > 0 for low, _ in ranges)
     equal = sum(len(np.unique(row[row > 0])) == 1 for row in rows)
-    return ranges if stretched and 2 * (stretched + equal) >= len(ranges) else None
+    if not stretched or 2 * (stretched + equal) < len(ranges):
+        return None
+    return [_whole_range(row) for row in rows]
+
+
+def _whole_range(row: NDArray[Any]) -> tuple[float, float]:
+    """From the lowest positive score to the highest; from 0 if they are equal."""
+    positive = row[row > 0]
+    low, high = (float(positive.min()), float(positive.max())) if positive.size else (0.0, 1.0)
+    return (low, high) if low < high else (0.0, high)
 
 
 def color_share(scores: Any, low: float, high: float) -> Any:

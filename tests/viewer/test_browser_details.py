@@ -93,7 +93,7 @@ COLLISIONS = """(svg) => {
   holder.innerHTML = svg;
   const edge = holder.firstElementChild.getBoundingClientRect().right;
   const titles = [...holder.querySelectorAll("text")].filter(
-    (one) => /^(Raw attention|Attention (rollout|flow)|[\\d.e−]+ to [\\d.e−]+|per layer)$/
+    (one) => /^(Raw attention|Attention (rollout|flow)|\\d[^ ]* to \\d[^ ]*|per layer)$/
       .test(one.textContent));
   const boxes = titles.map((one) => [one.textContent, one.getBoundingClientRect()]);
   holder.remove();

@@ -36,6 +36,15 @@ export function rangeOf(values: readonly number[], scale: Scale): Range {
   return close ? { low, high, exceeded: false } : fromZero(high);
 }
 
+/** From the lowest positive score to the highest; from 0 if they are equal. */
+export function wholeRange(values: readonly number[]): Range {
+  const scores = values.filter((value) => value > 0);
+  if (!scores.length) return fromZero(0);
+  const low = Math.min(...scores);
+  const high = Math.max(...scores);
+  return low < high ? { low, high, exceeded: false } : fromZero(high);
+}
+
 /** The scores of some items. */
 export const pick = (row: Float32Array | null, items: readonly number[]): number[] =>
   row ? items.map((i) => row[i]) : [];

@@ -1,7 +1,15 @@
 // The heatmap view: layers × tokens for the target position, one heatmap per method, as in
 // figures 2 and 3 of the paper.
 
-import { fromZero, pick, type Range, rangeOf, rangeText, strength } from "../data/range.ts";
+import {
+  fromZero,
+  pick,
+  type Range,
+  rangeOf,
+  rangeText,
+  strength,
+  wholeRange,
+} from "../data/range.ts";
 import {
   byLabelPriority,
   keep,
@@ -144,7 +152,10 @@ function colorRanges(
   const ranges = values.map((row) => rangeOf(row, state.scale));
   const stretched = ranges.filter((range) => range.low > 0).length;
   const equal = values.filter((row) => new Set(row.filter((v) => v > 0)).size === 1).length;
-  if (stretched && 2 * (stretched + equal) >= rows.length) return { ranges, scale: PER_LAYER };
+  if (stretched && 2 * (stretched + equal) >= rows.length) {
+    const own = state.scale === "auto" ? values.map(wholeRange) : ranges;
+    return { ranges: own, scale: PER_LAYER };
+  }
   return one(rangeOf(values.flat(), state.scale));
 }
 

@@ -87,23 +87,44 @@ def comment_edges(results: Results) -> str:
     for kind in KINDS:
         for method in ("rollout", "flow"):
             expect(not better_layers(kind, "effective", method), "effective attention is no better")
-            expect(not better_layers(kind, "gradient", method), "gradient edges are no better")
+            expect(
+                not better_layers(kind, "gradient_rescaled", method),
+                "rescaled gradient edges are no better",
+            )
         expect(bool(layers[kind]), "value-weighted edges are better for rollout at some layers")
     flows = {edges: means("l2", edges, "flow") for edges in ("attention", "value")}
     expect(
         flows["value"][2] > flows["attention"][2] + 0.2, "value-weighted flow is good at layer 3"
     )
     expect(means("blank_out", "value", "flow")[-1] < 0.1, "deep value-weighted flow is low")
+    expect(
+        means("blank_out", "gradient", "flow")[-1] > means("blank_out", "attention", "flow")[-1],
+        "published gradient edges help deep flow for blank-out",
+    )
+    last = {
+        (kind, edges): means(kind, edges, "rollout")[-1]
+        for kind in KINDS
+        for edges in ("attention", "norm", "contribution", "alti")
+    }
+    for kind in KINDS:
+        expect(last[kind, "alti"] < last[kind, "attention"], "ALTI edges are worse for rollout")
+    deep = {edges: means("blank_out", edges, "flow")[-1] for edges in ("attention", "gradient")}
     return f"""
 No edge weighting is better everywhere. Effective attention is slightly worse for every method, and
 more so in long texts, where it can differ from attention: rollout of the last layer drops from
 {long["attention"]:.2f} to {long["effective"]:.2f} for blank-out. A possible reason is its negative
-weights, of which the graph uses absolute values. Gradient-weighted edges are worse for rollout and
-flow at every layer. Value-weighted edges are better for rollout at layers {layers["blank_out"]}
+weights, of which the graph uses absolute values. Gradient-weighted edges with rescaled rows are
+worse for rollout and flow at every layer; as published, without rescaling, they raise the flow of
+the last layer from {deep["attention"]:.2f} to {deep["gradient"]:.2f} for blank-out. Value-weighted
+edges are better for rollout at layers {layers["blank_out"]}
 for blank-out and {layers["l2"]} for gradients, and not at the others. For flow they are much better
 for gradients at layer 3 ({flows["value"][2]:.2f} instead of {flows["attention"][2]:.2f}), and far
-worse for blank-out from layer 4 on. For this model, plain attention is the safe choice, and
-value-weighted edges are worth trying.
+worse for blank-out from layer 4 on. Edges that contain the residual connection, which LLMs need
+([Edges](edges.md)), do not help this small encoder: the rollout of the last layer with ALTI edges
+reaches {last["blank_out", "alti"]:.2f} for blank-out and {last["l2", "alti"]:.2f} for gradients,
+with plain attention {last["blank_out", "attention"]:.2f} and {last["l2", "attention"]:.2f}. GlobEnc
+equals the norm with residual here, because the model normalizes before each block. For this model,
+plain attention is the safe choice, and value-weighted edges are worth trying.
 """
 
 

@@ -43,7 +43,7 @@ def test_table_1_equals_the_public_functions(table1, options):
     for method in PAPER_METHODS:
         rhos = []
         for example in examples:
-            attention = explain(example.text, loaded).attribute(method)
+            attention = explain(example.text, loaded, edges="attention").attribute(method)
             rhos.append(rank_correlation(attention, absolute(blank_out(example.text, loaded))))
         found = table1.numbers["methods"][method]
         assert found["mean"] == pytest.approx(np.nanmean(rhos, axis=0), abs=1e-4)
@@ -55,7 +55,7 @@ def test_table_2_equals_the_public_functions(table2, options):
     loaded = load_model("verb-number")
     rhos = []
     for example in read_agreement(options).natural:
-        attention = explain(example.text, loaded).rollout()
+        attention = explain(example.text, loaded, edges="attention").rollout()
         gradients = input_gradients(example.text, loaded, variant="l2")
         rhos.append(rank_correlation(attention, gradients))
     found = table2.numbers["methods"]["rollout"]["mean"]

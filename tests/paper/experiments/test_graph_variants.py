@@ -21,7 +21,9 @@ def test_decoders_are_explained_at_the_last_token_and_normalized(options):
     loaded = load_model("verb-number-causal")
     expected = []
     for example in read_agreement(options).natural:
-        row = explain(example.text, loaded).rollout(positions=-1).to_numpy()[-1, 0]
+        row = (
+            explain(example.text, loaded, edges="attention").rollout(positions=-1).to_numpy()[-1, 0]
+        )
         expected.append(row[0] / row.sum())
     assert shares["plain"]["rollout"][-1] == pytest.approx(np.mean(expected), abs=1e-4)
     text = to_text(graph_variants.render_decoders(result))

@@ -66,7 +66,7 @@ def test_attention_equals_explain(texts, settings):
 def test_maximum_rows_are_maxima_over_all_positions(texts):
     measured = texts.attention(ScoreSettings(rows="max"))
     for text, scores in zip(texts.encoded, measured, strict=True):
-        flow = explain(text.text, texts.loaded).flow(
+        flow = explain(text.text, texts.loaded, edges="attention").flow(
             positions=range(len(text.tokens)), normalize="rows"
         )
         assert scores["flow"] == pytest.approx(flow.to_numpy().max(axis=1), abs=1e-5)

@@ -41,7 +41,7 @@ def test_saturation_equals_the_public_function(options):
     loaded = load_model("verb-number")
     expected = []
     for example in read_agreement(options).natural:
-        explanation = explain(example.text, loaded)
+        explanation = explain(example.text, loaded, edges="attention")
         expected.append(flow_saturation(explanation.graph, explanation.flow())[:, 0])
     assert result.numbers["0.5"]["source"] == pytest.approx(np.mean(expected, axis=0), abs=1e-4)
     for shares in result.numbers.values():

@@ -100,7 +100,8 @@ def _explain_mask(
 
     text = text.replace("[MASK]", loaded.tokenizer.mask_token)
     explanations = {
-        word: explain(text, loaded, target=word, device=options.device) for word in options.fillers
+        word: explain(text, loaded, target=word, edges="attention", device=options.device)
+        for word in options.fillers
     }
     probabilities = {}
     for word, explanation in explanations.items():

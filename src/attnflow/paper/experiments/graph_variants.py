@@ -173,7 +173,8 @@ def render_edges(result: Result) -> Report:
     method = (
         "Section 5 of the paper suggests building the graph from effective attention (Brunner et "
         "al. 2020) or from attention adjusted by gradients. Value-weighted edges use the norm of "
-        "the vector that a key adds to the output. Effective attention differs from attention only "
+        "the vector that a key adds to the output. Norm, GlobEnc, ALTI and contribution edges "
+        "contain the residual connection. Effective attention differs from attention only "
         f"in texts with more tokens than the dimension of a head, {numbers['head_dim']} here; "
         f"{numbers['n_long']} of {result.settings['examples']:,} texts are that long."
     )

@@ -144,7 +144,7 @@ def explain_sentences(
     loaded = load_model(options.model or MODEL)
     explanations, facts = [], []
     for sentence in sentences:
-        explanation = explain(sentence.text, loaded, device=options.device)
+        explanation = explain(sentence.text, loaded, edges="attention", device=options.device)
         prediction = _prediction(explanation)
         known = bool(sentence.number)
         row = {
@@ -154,7 +154,7 @@ def explain_sentences(
             "correct": prediction["predicted"] == sentence.number if known else None,
         }
         if sentence.changed:
-            changed = _prediction(explain(sentence.changed, loaded))
+            changed = _prediction(explain(sentence.changed, loaded, edges="attention"))
             row["changed"] = {"text": sentence.changed, **changed}
             row["flips"] = changed["predicted"] != prediction["predicted"]
         explanations.append(explanation)

@@ -43,12 +43,14 @@ def find_notes(
     causal: bool,
     position: Position | None = None,
     layer: int = -1,
+    advice: bool = True,
 ) -> list[str]:
     """Say why one row of scores tells little, with numbers, and what may help.
 
     special: whether each token (or word, if words are merged) is special. causal: whether positions
     attend to no later ones. position, layer: those of `Attribution.row`.
-    Returns short sentences, the last of which says what to try; an empty list for a good row.
+    advice: whether the last sentence says what to try.
+    Returns short sentences; an empty list for a good row.
 
     >>> row = np.asarray([[[0.96, 0.02, 0.01, 0.01]]])
     >>> attribution = Attribution(row, ("The", "key", "to", "the"), "rollout", (2,), (3,))
@@ -68,9 +70,9 @@ def find_notes(
     found = [alone] if alone else [_tie_note(row), _flat_note(row), _ramp_note(row)]
     notes = [note for note in found if note is not None]
     texts = [note.text for note in notes]
-    advice = list(dict.fromkeys(tip for note in notes for tip in note.advice))
-    if advice:
-        texts.append(f"Try {_listed(advice, 'or')}.")
+    tips = list(dict.fromkeys(tip for note in notes for tip in note.advice))
+    if tips and advice:
+        texts.append(f"Try {_listed(tips, 'or')}.")
     return texts
 
 
@@ -80,6 +82,7 @@ def explanation_notes(
     *,
     position: Position | None = None,
     layer: int = -1,
+    advice: bool = True,
 ) -> list[str]:
     """The notes on a row of an attribution of an explanation; see `find_notes`."""
     merged = attribution.tokens != explanation.tokens
@@ -89,6 +92,7 @@ def explanation_notes(
         causal=explanation.graph.causal,
         position=position,
         layer=layer,
+        advice=advice,
     )
 
 

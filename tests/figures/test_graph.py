@@ -145,3 +145,22 @@ def test_refusals():
     wrong: Any = "layer"
     with refusal(InputError, "'layer'"):
         draw_graph(TWO, scale=wrong)
+
+
+def test_the_caption_names_settings_and_notes_of_the_highlighted_position():
+    explanation = random_explanation([*"abcdefgh"], n_layers=12)
+    text = " ".join(check_text(draw_graph(explanation)))
+    assert "residual weight 0.5 · rows normalized." in text
+    assert "layer 12:" not in text
+    noted = " ".join(check_text(draw_graph(explanation, highlight="a")))
+    assert "Attention flow, layer 12:" in noted
+
+
+def test_lines_that_would_be_invisible_have_their_own_scale():
+    strong, pale = (
+        Attribution(np.asarray([[[top, 0.0], [0.0, top]]]), ("a", "b"), method, (1,), (0, 1))
+        for top, method in ((1.0, "raw"), (0.1, "rollout"))
+    )
+    figure = draw_graph([strong, pale], normalize="none")
+    assert {"max 1", "max 0.1"} <= set(words_in(figure))
+    assert "max 1" not in words_in(draw_graph([strong, pale], normalize="none", scale="shared"))

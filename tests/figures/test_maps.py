@@ -1,10 +1,18 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.collections import QuadMesh
 
-from attnflow import Attribution, InputError, SelectionError, ShapeError
+from attnflow import (
+    AttentionGraph,
+    Attribution,
+    Explanation,
+    InputError,
+    SelectionError,
+    ShapeError,
+)
 from attnflow.figures import draw_maps, render
 from tests.figures.artists import check_text, make_explanation, random_explanation, words_in
 from tests.refusal import refusal
@@ -26,7 +34,7 @@ def test_panels_hold_rows_that_sum_to_1_on_one_scale():
     # (0.75, 0.25); that of "b": layer 1 (0, 1).
     # Rollout at layer 2: 0.75 (0.6, 0.4) + 0.25 (0, 1) = (0.45, 0.55).
     explanation = make_explanation(["a", "b"], [[[0.2, 0.8], [0.0, 1.0]], [[0.5, 0.5], [0.0, 1.0]]])
-    figure = draw_maps(explanation, methods=["raw", "rollout"])
+    figure = draw_maps(explanation, methods=["raw", "rollout"], scale="shared")
     raw, rollout = meshes(figure)
     np.testing.assert_allclose(raw * 0.8, [[0.2, 0.8], [0.5, 0.5]])
     np.testing.assert_allclose(rollout * 0.8, [[0.6, 0.4], [0.45, 0.55]])
@@ -50,11 +58,61 @@ def test_shades_from_the_minimum_to_the_maximum_of_each_layer():
     assert {"minimum", "maximum of the layer"} <= set(words_in(figure))
 
 
+def test_flat_scores_have_contrast_by_default_and_the_figure_says_so():
+    flat = np.asarray([[[0.6, 0.64, 0.68, 0.0]]] * 2)  # zeros: tokens that are not reached
+    steep = np.asarray([[[0.9, 0.1, 0.0, 0.0]]] * 2)
+    flow, rollout = (
+        Attribution(scores, tuple("abcd"), method, (1, 2), (0,))
+        for scores, method in ((flat, "flow"), (steep, "rollout"))
+    )
+    figure = draw_maps([rollout, flow], normalize="none")
+    np.testing.assert_allclose(meshes(figure)[0], [[1.0, 1 / 9, 0.0, 0.0]] * 2)
+    np.testing.assert_allclose(meshes(figure)[1], [[0.15, 0.575, 1.0, 0.0]] * 2)
+    assert {"max 0.9", "per layer", "0, or minimum", "maximum"} <= set(words_in(figure))
+    assert {"0", "0.9"} <= set(words_in(draw_maps(rollout, normalize="none")))
+
+
+def test_a_pale_map_has_its_own_scale_by_default():
+    strong, pale = (
+        Attribution(np.asarray([[[top, top / 4, 0.0]]]), tuple("abc"), method, (1,), (0,))
+        for top, method in ((0.8, "raw"), (0.1, "rollout"))
+    )
+    figure = draw_maps([strong, pale], normalize="none")
+    assert {"max 0.8", "max 0.1"} <= set(words_in(figure))
+    assert "0.8" in words_in(draw_maps([strong, pale], normalize="none", scale="shared"))
+
+
+def test_the_caption_names_model_settings_and_notes():
+    weights = np.tril(np.ones((6, 8, 8)))
+    weights[..., 0] += 40
+    weights /= weights.sum(-1, keepdims=True)
+    graph = AttentionGraph.from_weights(weights)
+    explanation = Explanation.from_graph(graph, model="tiny")
+    text = " ".join(check_text(draw_maps(explanation, methods=["rollout"])))
+    assert "tiny · edges: attention · residual weight 0.5 · rows normalized." in text
+    assert "attention sink" in text
+    assert "Try" not in text
+    plain = " ".join(words_in(draw_maps(explanation, methods=["rollout"], caption=False)))
+    assert "tiny" not in plain
+    two = " ".join(words_in(draw_maps([explanation, explanation], methods=["rollout"])))
+    assert two.count("tiny") == 1
+    assert "sink" not in two
+
+
+def test_what_is_not_attention_is_not_called_attention():
+    explanation = random_explanation(SENTENCE)
+    settings = {**explanation.graph.settings, "edges": "alti"}
+    explanation = replace(explanation, graph=replace(explanation.graph, settings=settings))
+    words = words_in(draw_maps(explanation, methods=["raw"], caption=False))
+    assert "Raw edge weights" in words
+    assert "share of attention" not in words
+
+
 def test_scores_are_drawn_as_they_are_if_asked():
     attribution = Attribution(np.asarray([[[1.0, 3.0]]]), ("a", "b"), "flow", (4,), (1,))
     figure = draw_maps(attribution, normalize="none")
     np.testing.assert_allclose(meshes(figure)[0] * 3, [[1.0, 3.0]])
-    assert {"attention", "3", "4", "Attention flow"} <= set(words_in(figure))
+    assert {"score", "3", "4", "Attention flow"} <= set(words_in(figure))
 
 
 def test_words_specials_layers_and_position_are_chosen_as_in_explanations():
@@ -92,7 +150,7 @@ def test_layers_go_upward():
 
 @pytest.mark.parametrize("width", [3.3, 6.9])
 @pytest.mark.parametrize("tokens", [SENTENCE, LONG, ["[CLS]", "a"], ["x" * 70, "b"]])
-@pytest.mark.parametrize("scale", ["shared", "own"])
+@pytest.mark.parametrize("scale", ["auto", "shared", "own", "layer"])
 def test_no_text_is_cut_or_overlaps(width, tokens, scale):
     explanation = random_explanation(tokens, n_layers=12 if tokens is LONG else 6)
     figure = draw_maps(

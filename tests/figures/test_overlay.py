@@ -1,4 +1,5 @@
 import io
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from attnflow import InputError
 from attnflow.explanation import ImageGrid
 from attnflow.figures import draw_overlay
 from attnflow.figures.overlay import COLOR, DIMMED, patch_scores
-from tests.figures.artists import check_text, random_explanation
+from tests.figures.artists import check_text, random_explanation, words_in
 from tests.refusal import refusal
 
 pytestmark = pytest.mark.slow
@@ -51,6 +52,19 @@ def test_opacity_is_the_score_on_the_scale_of_the_picture():
         np.testing.assert_allclose(patches[..., 3], 0.5 * expected / expected.max())
 
 
+def test_flat_scores_have_contrast_by_default_and_the_range_is_above_the_picture():
+    explanation = make(n_layers=8)
+    scores = explanation.flow(normalize="rows").to_numpy()[-1, 0, 1:]
+    assert scores.min() > 0.4 * scores.max()
+    figure = draw_overlay(explanation, methods=["flow"], layers=8, opacity=1.0)
+    [patches] = patches_of(figure)
+    assert patches[..., 3].min() == pytest.approx(0.15)
+    assert patches[..., 3].max() == 1.0
+    assert f"layer 8, {scores.min():.2g} to {scores.max():.2g}" in words_in(figure)
+    [from_0] = patches_of(draw_overlay(explanation, methods=["flow"], layers=8, scale="own"))
+    assert from_0[..., 3].min() > 0.3
+
+
 def test_one_scale_for_all_pictures():
     explanation = make()
     figure = draw_overlay(explanation, methods=["raw", "rollout"], scale="shared", opacity=1.0)
@@ -84,10 +98,10 @@ def test_a_patch_that_is_looked_from_has_a_frame():
 
 @pytest.mark.parametrize("width", [3.3, 6.9])
 @pytest.mark.parametrize("n_layers", [1, 4, 12])
-@pytest.mark.parametrize("scale", ["shared", "own"])
+@pytest.mark.parametrize("scale", ["auto", "shared", "own"])
 def test_no_text_is_cut_or_overlaps(width, n_layers, scale):
     figure = draw_overlay(make(n_layers), width=width, scale=scale)
-    captions = [text for text in check_text(figure) if text.startswith("layer ")]
+    captions = [text for text in check_text(figure) if re.match(r"layer \d+(,|$)", text)]
     assert len(patches_of(figure)) == 3 * n_layers
     assert len(captions) == 3 * n_layers
 

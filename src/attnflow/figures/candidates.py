@@ -11,8 +11,15 @@ from attnflow.errors import InputError
 from attnflow.explanation import Explanation
 from attnflow.figures.canvas import PAGE, Sheet, choose_theme, font_family, label_ticks, new_sheet
 from attnflow.figures.labels import label, line_height, scale_text, text_width, widest, wrap
-from attnflow.figures.panels import PAPER_METHODS, Numbers, gather
-from attnflow.methods.registry import method_title
+from attnflow.figures.panels import (
+    PAPER_METHODS,
+    Numbers,
+    caption_height,
+    caption_lines,
+    draw_caption,
+    gather,
+)
+from attnflow.notes import describe_settings, title_with_edges
 from attnflow.selection import Position, resolve_positions
 
 if TYPE_CHECKING:
@@ -113,6 +120,7 @@ def draw_candidates(
     *,
     methods: Sequence[str] = PAPER_METHODS,
     normalize: Normalize = "rows",
+    caption: bool = True,
     width: float = PAGE,
     dark: bool = False,
 ) -> "Figure":
@@ -123,6 +131,7 @@ def draw_candidates(
     bottom. A word and its candidate have the same color: a method agrees with the model where the
     longer attention bar has the color of the higher probability.
     normalize: "rows" scales the scores at each layer to sum to 1 over all words of the text.
+    caption: name the models and their settings below.
     width, dark: as in `draw_maps`. All cases and methods share one scale.
     """
     several = [cases] if isinstance(cases, CandidateCase) else list(cases)
@@ -141,18 +150,31 @@ def draw_candidates(
             _measure(case, row, methods, width) for case, row in zip(several, scores, strict=True)
         ]
         width = max(width, *(block.width for block in blocks))
-    sheet = new_sheet(width, EDGE + sum(block.height for block in blocks), choose_theme(dark))
+    lines = caption_lines(_caption(several, normalize) if caption else "", width)
+    height = EDGE + sum(block.height for block in blocks) + caption_height(lines)
+    sheet = new_sheet(width, height, choose_theme(dark))
     place = EDGE
     for block in blocks:
         _draw_block(sheet, place, block, top, normalize)
         place += block.height
+    draw_caption(sheet, lines)
     return sheet.figure
+
+
+def _caption(cases: Sequence[CandidateCase], normalize: Normalize) -> str:
+    """The models and their settings."""
+    lines = []
+    for case in cases:
+        settings = {**case.explanation.graph.settings, "normalize": normalize}
+        lines.append(" · ".join(describe_settings(settings, model=case.explanation.model)))
+    return label(" ".join(f"{line}." for line in dict.fromkeys(lines)))
 
 
 def _measure(
     case: CandidateCase, scores: list[Numbers], methods: Sequence[str], width: float
 ) -> Block:
     n_layers = len(scores[0])
+    settings = case.explanation.graph.settings
     words = [label(word) for word in case.probabilities]
     bars = len(words) * max(widest(words, SIZE) + 0.08, text_width("100%", SIZE) + 0.06, width / 16)
     left = EDGE + bars + GAP + LINE + text_width(str(n_layers), SIZE) + 0.1
@@ -164,7 +186,7 @@ def _measure(
         heading=wrap(case.title or case.explanation.text, SIZE, width - 2 * EDGE, "bold"),
         titles=[
             wrap("Prediction", SIZE, bars),
-            *(wrap(method_title(method), SIZE, across) for method in methods),
+            *(wrap(title_with_edges(method, settings), SIZE, across) for method in methods),
         ],
         bars=bars,
         left=left,

@@ -24,10 +24,16 @@ from attnflow.figures.panels import (
     Numbers,
     Scale,
     Source,
+    caption_height,
+    caption_lines,
+    caption_of,
     check_scale,
+    choose_scale,
+    draw_caption,
     gather,
     largest,
     title_of,
+    what_is_drawn,
 )
 from attnflow.selection import Layers, Position, resolve_position
 
@@ -69,7 +75,8 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     special: Special = "show",
     highlight: Position | None = None,
     threshold: float = 0.01,
-    scale: Scale = "shared",
+    scale: Scale = "auto",
+    caption: bool = True,
     width: float = PAGE,
     dark: bool = False,
 ) -> "Figure":
@@ -83,7 +90,11 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     the input, and rollout equals flow.
 
     source: an Explanation, or Attributions of all positions and tokens.
-    methods, layers, words, special, normalize, scale, width, dark: as in `draw_maps`.
+    methods, layers, words, special, normalize, width, dark: as in `draw_maps`.
+    scale: line widths "shared" by all panels, or each panel its "own"; "auto" is "shared" unless
+    the lines of a panel would hardly be visible.
+    caption: name the model and its settings below; with `highlight`, also what the rows of that
+    position do not tell.
     highlight: a position, by its index or text, whose lines have another color; with many tokens,
     the other lines fade.
     threshold: leave out lines below this share of the largest weight.
@@ -109,17 +120,23 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     if highlight is not None:
         place = resolve_position(first.tokens, len(first.tokens), highlight)
         chosen = first.columns.index(place) if place in first.columns else None
-    tops = largest(panels, scale)
+    chosen_scale = choose_scale(panels, scale)
+    tops = largest(panels, chosen_scale)
     measures = _measure(texts, len(panels), len(first.layers), width)
-    sheet = new_sheet(measures.width, measures.height, choose_theme(dark))
+    explanation = source if isinstance(source, Explanation) else None
+    text = caption_of([explanation], [attributions], position=highlight) if caption else ""
+    lines = caption_lines(text, measures.width)
+    height = measures.height + caption_height(lines)
+    sheet = new_sheet(measures.width, height, choose_theme(dark))
     for i, weights in enumerate(panels):
         axes, shown = _place(
-            sheet, measures, i, title_of(attributions[i]), scale_text(tops[i]), scale
+            sheet, measures, i, title_of(attributions[i]), scale_text(tops[i]), chosen_scale
         )
         _draw_lines(axes, sheet, measures, weights / tops[i], threshold, chosen)
         _label(axes, sheet, measures, texts if shown else [], attributions[i].layers, chosen)
-    what = "share of attention" if normalize == "rows" else "attention"
-    _draw_legend(sheet, measures, tops[0] if scale == "shared" else None, what)
+    top = tops[0] if chosen_scale == "shared" else None
+    _draw_legend(sheet, measures, top, what_is_drawn(first, normalize))
+    draw_caption(sheet, lines)
     return sheet.figure
 
 
@@ -258,7 +275,7 @@ def _label(
 def _draw_legend(sheet: Sheet, measures: Measures, top: float | None, what: str) -> None:
     """Draw the legend of line widths. top: the largest weight, if the scale is shared."""
     size = SIZE - 0.5
-    middle = sheet.height - EDGE - line_height(size) / 2
+    middle = measures.height - EDGE - line_height(size) / 2
     style = {"va": "center", "color": sheet.theme.faint}
     right = sheet.width - EDGE
     for part in (1.0, 0.5, 0.25):

@@ -159,6 +159,7 @@ def draw_legend(
 ) -> None:
     """Draw the legend of the color scale, from start to end, aligned to the right.
 
+    what: left out where there is no room for it.
     top, right: in inches. ramp: a colormap; that of the theme by default.
     """
     width, height = BAR
@@ -168,9 +169,9 @@ def draw_legend(
     left = right - end_width - 0.05 - width
     sheet.write(right - end_width, middle, end, SIZE, **style)
     sheet.write(left - 0.05, middle, start, SIZE, ha="right", **style)
-    sheet.write(
-        left - 0.05 - text_width(f"{start}00", SIZE), middle, what, SIZE, ha="right", **style
-    )
+    place = left - 0.05 - text_width(f"{start}00", SIZE)
+    if place - text_width(what, SIZE) >= sheet.width - right:
+        sheet.write(place, middle, what, SIZE, ha="right", **style)
     axes = sheet.axes(left, middle - height / 2, width, height)
     axes.imshow(np.linspace(0, 1, 64)[None], aspect="auto", cmap=ramp or color_map(sheet.theme))
     axes.set_gid("legend")

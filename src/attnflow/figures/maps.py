@@ -1,7 +1,7 @@
 """Heat maps of one position over tokens and layers: the paper's figures 2 and 3."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,14 +19,21 @@ from attnflow.figures.panels import (
     Panel,
     Source,
     arrange,
+    caption_height,
+    caption_lines,
+    caption_of,
     check_scale,
+    choose_scale,
+    draw_caption,
     draw_row,
     fit,
     gather,
     largest,
     position_of,
     title_of,
+    what_is_drawn,
 )
+from attnflow.notes import color_share, row_ranges
 from attnflow.selection import Layers, Position
 
 if TYPE_CHECKING:
@@ -42,8 +49,9 @@ def draw_maps(  # noqa: PLR0913 - one argument for each option
     normalize: Normalize = "rows",
     words: bool = False,
     special: Special = "show",
-    scale: MapScale = "shared",
+    scale: MapScale = "auto",
     titles: Sequence[str] = (),
+    caption: bool = True,
     width: float = PAGE,
     dark: bool = False,
 ) -> "Figure":
@@ -57,39 +65,61 @@ def draw_maps(  # noqa: PLR0913 - one argument for each option
     normalize: "rows" scales the scores at each layer to sum to 1, as in the paper's figures;
     "none" or "receptive_field" as in Explanation.attribute.
     scale: the color scale: "shared" by all panels, or each its "own", both from 0; or from the
-    lowest to the highest score of each "layer", to see ranks where scores differ little.
+    lowest to the highest score of each "layer", to see ranks where scores differ little. "auto"
+    is "shared", unless a panel would have hardly any contrast: then each panel has its own, and
+    panels of flat scores one for each layer. The figure says which.
     titles: a line above each row of panels.
+    caption: name the model and its settings below; for one explanation, also what its rows do
+    not tell (see `attnflow.notes`).
     width: inches; 3.3 is about a column of a page, 6.9 the full width. Panels that would be too
     narrow are placed below each other; many tokens make the figure wider.
     dark: use a dark background.
     """
-    if scale != "layer":
-        check_scale(scale)
-    options = {"methods": methods, "layers": layers, "normalize": normalize}
+    check_scale(scale, "layer")
+    options: dict[str, Any] = {"methods": methods, "layers": layers, "normalize": normalize}
     options |= {"words": words, "special": special}
-    groups = [_panels(source, position, options) for source in _rows(sources)]
-    if titles and len(titles) != len(groups):
+    drawn = [_gather(source, position, options) for source in _rows(sources)]
+    if titles and len(titles) != len(drawn):
         raise InputError(
-            f"titles has {len(titles)} entries for {len(groups)} rows",
-            expected=f"{len(groups)} entries",
+            f"titles has {len(titles)} entries for {len(drawn)} rows",
+            expected=f"{len(drawn)} entries",
             fix="Pass a title for each Explanation.",
         )
-    groups = _shade(groups, scale)
-    rows = arrange(groups, titles, width, own_scale=scale == "own")
+    groups, (start, end) = _shade([_panels(row) for row in drawn], scale)
+    rows = arrange(groups, titles, width)
+    width = max(width, *(fit(row, width).width for row in rows))
     fitted = [fit(row, width) for row in rows]
-    width = max(width, *(row.width for row in fitted))
-    fitted = [fit(row, width) for row in rows]
+    lines = caption_lines(_caption(drawn) if caption else "", width)
     height = EDGE + sum(row.height for row in fitted) + legend_height() + EDGE
-    sheet = new_sheet(width, height, choose_theme(dark))
+    sheet = new_sheet(width, height + caption_height(lines), choose_theme(dark))
     top = EDGE
     for row in fitted:
         draw_row(sheet, top, row)
         top += row.height
-    what = "share of attention" if normalize == "rows" else "attention"
-    ends = {"shared": scale_text(groups[0][0].top), "own": "maximum of the map"}
-    end, start = ends.get(scale, "maximum of the layer"), "minimum" if scale == "layer" else "0"
+    what = what_is_drawn(drawn[0].attributions[0], normalize)
     draw_legend(sheet, top, width - EDGE, what, end, start=start)
+    draw_caption(sheet, lines)
     return sheet.figure
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """What a row of panels shows: the scores of one position by each method."""
+
+    source: Source
+    attributions: list[Attribution]
+    position: Position
+
+
+def _gather(source: Source, position: Position | None, options: dict[str, Any]) -> Drawn:
+    target = position_of(source, position, words=options["words"])
+    return Drawn(source, gather(source, positions=target, **options), target)
+
+
+def _caption(drawn: Sequence[Drawn]) -> str:
+    explanations = [row.source if isinstance(row.source, Explanation) else None for row in drawn]
+    attributions = [row.attributions for row in drawn]
+    return caption_of(explanations, attributions, position=drawn[0].position)
 
 
 def _rows(sources: Source | Sequence[Explanation]) -> list[Source]:
@@ -101,29 +131,45 @@ def _rows(sources: Source | Sequence[Explanation]) -> list[Source]:
     return [sources]  # type: ignore[list-item] # gather checks the type
 
 
-def _panels(source: Source, position: Position | None, options: dict[str, Any]) -> list[Panel]:
+def _panels(drawn: Drawn) -> list[Panel]:
     """The panels of one row, one for each method."""
-    target = position_of(source, position, words=options["words"])
     panels = []
-    for attribution in gather(source, positions=target, **options):
+    for attribution in drawn.attributions:
         tokens = tuple(attribution.tokens[i] for i in attribution.columns)
-        values = attribution[target]
+        values = attribution[drawn.position]
         panels.append(Panel(values, values, tokens, attribution.layers, title_of(attribution), 1.0))
     return panels
 
 
-def _shade(groups: list[list[Panel]], scale: MapScale) -> list[list[Panel]]:
-    """Set the shades of all panels."""
+def _shade(groups: list[list[Panel]], scale: MapScale) -> tuple[list[list[Panel]], tuple[str, str]]:
+    """Set the shades of all panels. Returns them, and the ends of the scale for the legend."""
+    panels = [panel for group in groups for panel in group]
     if scale == "layer":
-        return [
-            [replace(panel, shades=_spread(panel.values)) for panel in group] for group in groups
-        ]
-    tops = iter(largest([panel.values for group in groups for panel in group], scale))
-    return [[_with_top(panel, next(tops)) for panel in group] for group in groups]
+        stretched = [[replace(p, shades=_spread(p.values)) for p in group] for group in groups]
+        return stretched, ("minimum", "maximum of the layer")
+    values = [panel.values for panel in panels]
+    flat = [scale == "auto" and row_ranges(panel) is not None for panel in values]
+    chosen = "own" if any(flat) else choose_scale(values, scale)
+    tops = iter(zip(largest(values, chosen), flat, strict=True))
+    shaded = [
+        [_with_top(panel, *next(tops), own=chosen == "own") for panel in group] for group in groups
+    ]
+    if chosen == "shared":
+        return shaded, ("0", scale_text(shaded[0][0].top))
+    if all(flat):
+        return shaded, ("minimum", "maximum of the layer")
+    start = "0, or minimum" if any(flat) else "0"
+    return shaded, (start, "maximum" if any(flat) else "maximum of the map")
 
 
-def _with_top(panel: Panel, top: float) -> Panel:
-    return replace(panel, shades=panel.values / top, top=top)
+def _with_top(panel: Panel, top: float, flat: bool, *, own: bool) -> Panel:
+    """A panel with its shades. flat: whether each layer has its own range."""
+    if flat:
+        ranges = row_ranges(panel.values) or []
+        shades = [color_share(row, *ends) for row, ends in zip(panel.values, ranges, strict=True)]
+        return replace(panel, shades=np.asarray(shades), scale="per layer")
+    text = f"max {scale_text(top)}" if own else ""
+    return replace(panel, shades=panel.values / top, top=top, scale=text)
 
 
 def _spread(values: Numbers) -> Numbers:

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -23,11 +23,17 @@ from attnflow.figures.panels import (
     PAPER_METHODS,
     Numbers,
     Scale,
+    caption_height,
+    caption_lines,
+    caption_of,
     check_scale,
+    draw_caption,
     gather,
     largest,
     title_of,
+    what_is_drawn,
 )
+from attnflow.notes import color_range, color_share
 from attnflow.selection import Layers, Position, resolve_position
 
 if TYPE_CHECKING:
@@ -50,8 +56,9 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
     methods: Sequence[str] = PAPER_METHODS,
     layers: Layers = None,
     normalize: Normalize = "rows",
-    scale: Scale = "own",
+    scale: Scale = "auto",
     opacity: float = 0.85,
+    caption: bool = True,
     width: float = PAGE,
     dark: bool = False,
 ) -> "Figure":
@@ -63,10 +70,10 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
     default.
     methods, layers, normalize: the options of Explanation.attribute. Tokens that are not patches,
     such as [CLS], are not drawn, but count when rows are normalized.
-    scale: the color scale: "shared" by all images, or each its "own", with its maximum in the
-    caption.
+    scale: the color scale: "shared" by all images, or each its "own", both from 0; "auto": each its
+    own, from its lowest score if scores are close to each other. The range is above each image.
     opacity: of the patch with the highest score, from 0 to 1; others in proportion.
-    width, dark: as in `draw_maps`.
+    caption, width, dark: as in `draw_maps`.
     Raises InputError for an Explanation without an image.
     """
     image = _image_of(explanation)
@@ -86,40 +93,74 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
     maps = [
         patch_scores(image, result[place]) for result in attributions
     ]  # each [layers, rows, columns]
-    tops = iter(largest([one for several in maps for one in several], scale))
-    ends = [[next(tops) for _ in several] for several in maps]
-    layout = _measure(image, len(attributions[0].layers), width, own=scale == "own")
+    ranges = _ranges(maps, scale)
+    layout = _measure(image, len(attributions[0].layers), width, own=scale != "shared")
     one_row = line_height(SIZE) + 0.03 + layout.lines * (layout.height + layout.head + GAP)
+    text = caption_of([explanation], [attributions], position=place) if caption else ""
+    lines = caption_lines(text, width)
     height = EDGE + len(maps) * (one_row + 0.06) + legend_height() + EDGE
-    sheet = new_sheet(width, height, choose_theme(dark))
+    sheet = new_sheet(width, height + caption_height(lines), choose_theme(dark))
     gray = _gray(image)
     for i, several in enumerate(maps):
         top = EDGE + i * (one_row + 0.06)
         sheet.write(EDGE, top, title_of(attributions[i]), SIZE, fontweight="bold")
         for j, scores in enumerate(several):
             axes = _place(sheet, layout, top + line_height(SIZE) + 0.03, j)
-            end = scale_text(ends[i][j])
-            caption = f"layer {attributions[i].layers[j]}"
-            axes.annotate(
-                f"{caption}, max {end}" if scale == "own" else caption,
-                (0, 1),
-                (0, 2),
-                xycoords="axes fraction",
-                textcoords="offset points",
-                fontsize=SIZE,
-                family=font_family(),
-                color=sheet.theme.ink,
-                annotation_clip=False,
+            head = f"layer {attributions[i].layers[j]}"
+            _write_above(
+                axes, sheet, head if scale == "shared" else f"{head}, {_text(ranges[i][j])}"
             )
-            _lay_over(axes, image, gray, scores / ends[i][j] * opacity)
+            _lay_over(axes, image, gray, color_share(scores, *ranges[i][j]) * opacity)
             _frame(axes, sheet, image, place)
     ramp = import_matplotlib("matplotlib.colors").LinearSegmentedColormap.from_list(
         "overlay", [sheet.theme.ground, COLOR]
     )
-    what = "share of attention" if normalize == "rows" else "attention"
-    end = scale_text(ends[0][0]) if scale == "shared" else "maximum of the image"
-    draw_legend(sheet, height - EDGE - legend_height(), width - EDGE, what, end, ramp=ramp)
+    start, end = _legend(ranges, scale)
+    what = what_is_drawn(attributions[0], normalize)
+    top = height - EDGE - legend_height()
+    draw_legend(sheet, top, width - EDGE, what, end, start=start, ramp=ramp)
+    draw_caption(sheet, lines)
     return sheet.figure
+
+
+Range: TypeAlias = tuple[float, float]
+
+
+def _ranges(maps: Sequence[Numbers], scale: Scale) -> list[list[Range]]:
+    """The color range of each image. maps: [layers, rows, columns] for each method."""
+    if scale == "auto":
+        return [[color_range(image) for image in several] for several in maps]
+    tops = iter(largest([image for several in maps for image in several], scale))
+    return [[(0.0, next(tops)) for _ in several] for several in maps]
+
+
+def _text(ends: Range) -> str:
+    """A color range above an image."""
+    low, high = ends
+    return f"{scale_text(low)} to {scale_text(high)}" if low > 0 else f"max {scale_text(high)}"
+
+
+def _legend(ranges: Sequence[Sequence[Range]], scale: Scale) -> tuple[str, str]:
+    """The ends of the scale."""
+    if scale == "shared":
+        return "0", scale_text(ranges[0][0][1])
+    stretched = [low > 0 for several in ranges for low, _ in several]
+    start = "0, or minimum" if any(stretched) else "0"
+    return "minimum" if all(stretched) else start, "maximum of the image"
+
+
+def _write_above(axes: "Axes", sheet: Sheet, text: str) -> None:
+    axes.annotate(
+        text,
+        (0, 1),
+        (0, 2),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        fontsize=SIZE,
+        family=font_family(),
+        color=sheet.theme.ink,
+        annotation_clip=False,
+    )
 
 
 def patch_scores(image: ImageGrid, scores: Numbers) -> Numbers:
@@ -146,7 +187,7 @@ class Measures:
 
 def _measure(image: ImageGrid, n_layers: int, width: float, *, own: bool) -> Measures:
     room = width - 2 * EDGE + GAP
-    smallest = text_width("layer 00, max 0.0000", SIZE) if own else SMALLEST
+    smallest = text_width("layer 00, 0.000 to 0.000", SIZE) if own else SMALLEST
     fitting = max(int(room / (smallest + GAP)), 1)
     lines = -(-n_layers // fitting)
     across = -(-n_layers // lines)

@@ -21,21 +21,20 @@ from attnflow.figures.labels import (
     fit_below,
     label,
     line_height,
-    scale_text,
     text_width,
     widest,
     wrap,
 )
-from attnflow.methods.registry import method_title
+from attnflow.notes import describe_settings, edges_name, explanation_notes, title_with_edges
 from attnflow.selection import Layers, Position
 
 Source: TypeAlias = Explanation | Attribution | Sequence[Attribution]
 
 
-Scale: TypeAlias = Literal["shared", "own"]
+Scale: TypeAlias = Literal["auto", "shared", "own"]
 
 
-MapScale: TypeAlias = Literal["shared", "own", "layer"]
+MapScale: TypeAlias = Literal["auto", "shared", "own", "layer"]
 
 
 Numbers: TypeAlias = NDArray[np.float64]
@@ -60,6 +59,12 @@ TALLEST = 3.6
 
 
 NARROWEST = 0.85  # inches: narrower panels are placed below each other
+
+
+CAPTION = 6.0  # points
+
+
+PALE = 0.25  # of the maximum of a shared scale; a map with a lower maximum would be nearly blank
 
 
 DENSE = 4000  # cells: larger maps are drawn as pixels
@@ -134,12 +139,27 @@ def position_of(source: Source, position: Position | None, *, words: bool = Fals
 
 def title_of(attribution: Attribution) -> str:
     """The title of a panel."""
-    return method_title(attribution.method)
+    return title_with_edges(attribution.method, attribution.settings)
 
 
-def check_scale(scale: str) -> None:
+def what_is_drawn(attribution: Attribution, normalize: Normalize) -> str:
+    """What colors and line widths stand for."""
+    if normalize != "rows":
+        return "score"
+    return "share of attention" if edges_name(attribution.settings) == "attention" else "share"
+
+
+def check_scale(scale: str, *others: str) -> None:
     """Raise InputError for an invalid `scale` option; call it before a long computation."""
-    check_choice("scale", scale, ("shared", "own"))
+    check_choice("scale", scale, ("auto", "shared", "own", *others))
+
+
+def choose_scale(panels: Sequence[Numbers], scale: Scale) -> Literal["shared", "own"]:
+    """Decide what "auto" is: "shared", unless a panel would be nearly blank on a shared scale."""
+    if scale != "auto":
+        return scale
+    tops = [float(np.max(panel, initial=0.0)) for panel in panels]
+    return "shared" if min(tops) >= PALE * max(tops) else "own"
 
 
 def largest(panels: Sequence[Numbers], scale: Scale) -> list[float]:
@@ -148,11 +168,56 @@ def largest(panels: Sequence[Numbers], scale: Scale) -> list[float]:
     return [max(tops)] * len(tops) if scale == "shared" else tops
 
 
+def caption_of(
+    explanations: Sequence[Explanation | None],
+    attributions: Sequence[Sequence[Attribution]],
+    *,
+    position: Position | None = None,
+) -> str:
+    """The caption of a figure: model and settings, and notes on a single explanation.
+
+    attributions: those drawn of each explanation. position: that of the notes; none without it.
+    """
+    lines = [
+        " · ".join(
+            describe_settings(drawn[0].settings, model=explanation.model if explanation else "")
+        )
+        for explanation, drawn in zip(explanations, attributions, strict=True)
+    ]
+    parts = [f"{line}." for line in dict.fromkeys(lines) if line]
+    if len(explanations) == 1 and explanations[0] is not None and position is not None:
+        for drawn in attributions[0]:
+            notes = explanation_notes(explanations[0], drawn, position=position, advice=False)
+            if notes:
+                parts.append(f"{title_of(drawn)}, layer {drawn.layers[-1]}: {' '.join(notes)}")
+    return " ".join(label(part) for part in parts)
+
+
+def caption_lines(text: str, width: float) -> list[str]:
+    """Split a caption into lines for a figure of a width in inches; none for an empty text."""
+    return wrap(text, CAPTION, width - 2 * EDGE) if text else []
+
+
+def caption_height(lines: Sequence[str]) -> float:
+    """The height of a caption in inches."""
+    return len(lines) * line_height(CAPTION) + (0.05 if lines else 0.0)
+
+
+def draw_caption(sheet: Sheet, lines: Sequence[str]) -> None:
+    """Write the caption at the bottom of a figure."""
+    top = sheet.height - EDGE - len(lines) * line_height(CAPTION)
+    for i, line in enumerate(lines):
+        place = top + i * line_height(CAPTION)
+        sheet.write(EDGE, place, line, CAPTION, color=sheet.theme.faint)
+
+
 @dataclass(frozen=True, eq=False)
 class Panel:
     """One heat map and its labels.
 
-    values: [layers, tokens]. shades: [layers, tokens], from 0 to 1. top: the value of shade 1.
+    values: [layers, tokens]. shades: [layers, tokens], from 0 to 1.
+    top: the value of shade 1, if it is the same for all layers.
+    scale: a text that says where the scale ends; empty if the legend does.
     """
 
     values: Numbers
@@ -161,6 +226,7 @@ class Panel:
     layers: tuple[int, ...]
     title: str
     top: float
+    scale: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,13 +234,12 @@ class Row:
     """Panels side by side.
 
     heading: a line above them. labelled: whether to write the tokens below; not if the next row has
-    the same tokens. own_scale: whether each panel shows the upper end of its scale.
+    the same tokens.
     """
 
     panels: tuple[Panel, ...]
     heading: str
     labelled: bool
-    own_scale: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,9 +273,7 @@ class Fitted:
         return self.left + n * self.panel_width + (n - 1) * GAP + EDGE
 
 
-def arrange(
-    groups: Sequence[Sequence[Panel]], headings: Sequence[str], width: float, *, own_scale: bool
-) -> list[Row]:
+def arrange(groups: Sequence[Sequence[Panel]], headings: Sequence[str], width: float) -> list[Row]:
     """Place panels side by side where there is room, and below each other otherwise.
 
     groups: the panels of each example. If each example has one panel, these share a row.
@@ -221,17 +284,17 @@ def arrange(
             for i, group in enumerate(groups)
         ]
         if _has_room(panels, width):
-            return [Row(tuple(panels), "", True, own_scale)]
-        return [Row((panel,), "", True, own_scale) for panel in panels]
+            return [Row(tuple(panels), "", True)]
+        return [Row((panel,), "", True) for panel in panels]
     rows = []
     for i, group in enumerate(groups):
         heading = headings[i] if headings else ""
         if _has_room(group, width):
-            rows.append(Row(tuple(group), heading, True, own_scale))
+            rows.append(Row(tuple(group), heading, True))
             continue
         for j, panel in enumerate(group):
             last = j == len(group) - 1 or group[j + 1].tokens != panel.tokens
-            rows.append(Row((panel,), heading if j == 0 else "", last, own_scale))
+            rows.append(Row((panel,), heading if j == 0 else "", last))
     return rows
 
 
@@ -256,7 +319,7 @@ def fit(row: Row, width: float) -> Fitted:
     across = max(across, *(labels.cell * len(row) for row in texts if labels.angle == 90), 0.0)
     layers = max(len(panel.layers) for panel in row.panels)
     height = min(max(CELL_HEIGHT * layers, 0.3), TALLEST)
-    room = across - (text_width("max 0.000", SIZE - 1) if row.own_scale else 0.0)
+    room = across - max(text_width(panel.scale, SIZE - 1) + 0.04 for panel in row.panels)
     return Fitted(
         row=row,
         heading=wrap(row.heading, SIZE, width - 2 * EDGE, "bold") if row.heading else [],
@@ -278,11 +341,11 @@ def draw_row(sheet: Sheet, top: float, fitted: Fitted) -> None:
         left = fitted.left + i * (fitted.panel_width + GAP)
         for j, text in enumerate(reversed(fitted.titles[i])):
             sheet.write(left, below - 0.04 - j * line, text, SIZE, va="bottom")
-        if row.own_scale:
+        if panel.scale:
             sheet.write(
                 left + fitted.panel_width,
                 below - 0.04,
-                f"max {scale_text(panel.top)}",
+                panel.scale,
                 SIZE - 1,
                 va="bottom",
                 ha="right",

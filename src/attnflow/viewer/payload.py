@@ -30,7 +30,6 @@ from attnflow.viewer.header import (
     name_page,
     shorten,
 )
-from attnflow.words import NOT_ADDITIVE
 
 FORMAT = 1  # version of the header
 # Up to this many pairs of positions and tokens over all layers (12 layers of 128 tokens, about two
@@ -267,13 +266,10 @@ def make_payload(explanations: Sequence[Explanation], *, title: str | None = Non
 
 
 def _noted(explanation: Explanation, method: str) -> Iterator[tuple[str, Attribution]]:
-    """Scores of the explained position with the options of the viewer that have notes.
-
-    The page adds the flows of a word's tokens, which the library does not: it has no notes on them.
-    """
+    """Scores of the explained position with the options of the viewer that have notes."""
     merges = len(explanation.words.texts) < len(explanation.tokens)
     options: list[tuple[Normalize, bool]] = [("none", False), ("receptive_field", False)]
-    if merges and method not in NOT_ADDITIVE:
+    if merges:
         options.append(("none", True))
     for normalize, words in options:
         result = explanation.attribute(method, normalize=normalize, words=words)

@@ -192,6 +192,9 @@ export function itemsOf(example: Example, words: boolean): Items {
   return { labels: texts, groups, special, of };
 }
 
+/** Whether some items have several tokens. */
+export const merges = ({ groups }: Items): boolean => groups.some((group) => group.length > 1);
+
 /** Merge rows of tokens into a row of items: sum over keys, mean over queries. */
 export function mergeRows(rows: readonly Float32Array[], items: Items): Float32Array {
   const out = new Float32Array(items.labels.length);

@@ -33,6 +33,31 @@ export interface Room {
 
 const NONE = 1e-12; // residual capacities up to this count as 0
 
+/**
+ * Capacities [layer] of [n, n] in which the tokens of each item are one sink, with the index of the
+ * item, and some positions of the top layer are one source, the first of them. A maximum flow to a
+ * set of tokens, with unlimited edges to a sink behind them, is one in this graph.
+ */
+export function contract(
+  capacities: readonly Float32Array[],
+  n: number,
+  { of }: { of: ArrayLike<number> },
+  sources: readonly number[],
+): Float32Array[] {
+  const bottom = new Float32Array(n * n);
+  for (let q = 0; q < n; q++) {
+    for (let t = 0; t < n; t++) bottom[q * n + of[t]] += capacities[0][q * n + t];
+  }
+  const layers = [bottom, ...capacities.slice(1)];
+  const last = layers.length - 1;
+  const top = layers[last].slice();
+  for (const source of sources.slice(1)) {
+    for (let t = 0; t < n; t++) top[sources[0] * n + t] += top[source * n + t];
+  }
+  layers[last] = top;
+  return layers;
+}
+
 export class LayeredFlow {
   readonly n: number;
   readonly layer: number;

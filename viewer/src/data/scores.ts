@@ -5,6 +5,7 @@ import {
   attentionKey,
   headsKey,
   mergeRows,
+  merges,
   methodOf,
   normalizedKey,
   notesKey,
@@ -16,7 +17,7 @@ import {
   type Source,
 } from "./header.ts";
 import { Loader } from "./loader.ts";
-import { capacitiesOf, LayeredFlow, type MaxFlow, type Room } from "./maxflow.ts";
+import { capacitiesOf, contract, LayeredFlow, type MaxFlow, type Room } from "./maxflow.ts";
 import { Queue, type WorkProgress } from "./queue.ts";
 import { augment, descend, multiply, oneHot } from "./rollout.ts";
 
@@ -158,6 +159,7 @@ export class Scores {
 
   /** The scores of one item, normalized by the receptive field. */
   normalizedRow(method: string, layer: number, items: Items, item: number): Float32Array | null {
+    if (method === "flow" && merges(items)) return null; // flows of tokens do not add up
     const { n, index, example } = this;
     const key = normalizedKey(index, method, layer);
     const places = items.groups[item].map((position) => this.normalizedPlace(key, position));
@@ -188,6 +190,9 @@ export class Scores {
 
   /** Why the normalized scores of an item can never be shown, or null if they can. */
   unnormalized(method: string, layer: number, items: Items, item: number): string | null {
+    if (method === "flow" && merges(items)) {
+      return "Flow of words is not normalized by the receptive field in this page. Show tokens instead.";
+    }
     const key = normalizedKey(this.index, method, layer);
     if (items.groups[item].every((position) => this.normalizedPlace(key, position) >= 0)) {
       return null;
@@ -199,6 +204,11 @@ export class Scores {
   unavailable(method: string, layer: number, items: Items, item: number): string | null {
     const found = methodOf(this.example, method);
     const inData = found.computed === "data";
+    if (method === "flow" && merges(items) && !inData) {
+      return this.tooLarge
+        ? "The graph is too large to compute the flow of words in this page. Show tokens instead."
+        : null;
+    }
     if (!inData && (method !== "flow" || this.loader.live || !this.tooLarge)) return null;
     if (items.groups[item].every((position) => this.storedRow(found, layer, position) >= 0)) {
       return null;
@@ -221,6 +231,7 @@ export class Scores {
   /** The scores of one item, with the tokens of a word merged. */
   itemRow(method: string, layer: number, items: Items, item: number): Float32Array | null {
     const group = items.groups[item];
+    if (method === "flow" && merges(items)) return this.wordFlowRow(layer, items, item);
     const rows = group.map((position) => this.row(method, layer, position));
     if (rows.some((row) => !row)) return null;
     if (items.labels.length === this.n && group.length === 1 && items.of[group[0]] === group[0]) {
@@ -329,6 +340,36 @@ export class Scores {
       const value = solver.value(position, token);
       row[token] = value === Infinity ? 1 : value; // a carried position
       yield [token + 1, this.n];
+    }
+    this.rows.set(key, row);
+  }
+
+  /** Flow to words: one maximum flow to all tokens of a word, never the sum of their flows. */
+  private wordFlowRow(layer: number, items: Items, item: number): Float32Array | null {
+    const key = `flow/words/${layer}/${item}`;
+    const cached = this.rows.get(key);
+    if (cached) return cached;
+    const capacities = this.tooLarge ? null : this.capacitiesUpTo(layer);
+    if (!capacities) return null;
+    this.queue.want(key, `flow of words at layer ${layer}`, () =>
+      this.findWordFlows(key, capacities, items, item),
+    );
+    return null;
+  }
+
+  private *findWordFlows(
+    key: string,
+    capacities: Float32Array[],
+    items: Items,
+    item: number,
+  ): Generator<[number, number]> {
+    const group = items.groups[item];
+    const solver = new LayeredFlow(contract(capacities, this.n, items, group), this.n);
+    const row = new Float32Array(items.labels.length);
+    for (let word = 0; word < row.length; word++) {
+      const value = solver.value(group[0], word) / group.length;
+      row[word] = value === Infinity ? 1 : value; // a carried position
+      yield [word + 1, row.length];
     }
     this.rows.set(key, row);
   }

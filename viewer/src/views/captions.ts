@@ -31,7 +31,7 @@ const METHOD_NOTES: Record<string, string> = {
   flow: "Edge weights are capacities; the smallest cut between token and position limits the score.",
 };
 
-const WORD_FLOW = "A word of several tokens has the sum of their flows, which can exceed 1.";
+const WORD_FLOW = "The flow to a word of several tokens is one maximum flow to all of them.";
 
 export const KEYS: [string, string][] = [
   ["← →", "Previous or next target position"],
@@ -63,7 +63,7 @@ export function describeMethod({ name, summary, computed }: Method): string {
   return [sentence, note].filter(Boolean).join(" ");
 }
 
-/** The summary of the selected method, with a note where flows of tokens are summed. */
+/** The summary of the selected method, with a note where tokens are merged into words. */
 export function methodSummary(snapshots: readonly Snapshot[]): string {
   const { state, example } = snapshots[0];
   const merged = snapshots.some(({ items, columns }) =>

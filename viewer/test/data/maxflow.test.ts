@@ -1,7 +1,7 @@
 // The solver against hand-computed graphs, a plain Edmonds–Karp solver, and its minimum cut.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { capacitiesOf, LayeredFlow, type MaxFlow } from "../../src/data/maxflow.ts";
+import { capacitiesOf, contract, LayeredFlow, type MaxFlow } from "../../src/data/maxflow.ts";
 import { augment, descend, oneHot } from "../../src/data/rollout.ts";
 import { random, randomAttention } from "../random.ts";
 
@@ -195,5 +195,23 @@ test("solvers that share their arrays agree with independent solvers", () => {
     const solver = new LayeredFlow(capacities, n, room);
     assert.deepEqual(solver.solve(1, 4), new LayeredFlow(capacities, n).solve(1, 4));
     solver.clear();
+  }
+});
+
+test("flow between sets equals that of a graph with a sink and a source of their own", () => {
+  const next = random(7);
+  const n = 6;
+  const layers = [1, 2, 3].map(() => augment(randomAttention(n, next), n, 0.5, []));
+  const of = [0, 1, 1, 1, 2, 2]; // words
+  const contracted = contract(layers, n, { of }, [2, 4]);
+  const solver = new LayeredFlow(contracted, n);
+  // Unlimited edges from one node above to the two positions, and from the tokens to one node below.
+  const above = new Float64Array(n * n);
+  above[2] = above[4] = 1e3;
+  for (const word of [0, 1, 2]) {
+    const below = new Float64Array(n * n);
+    of.forEach((item, token) => (below[token * n] = item === word ? 1e3 : 0));
+    const expected = slowFlow([below, ...layers, above], n, 0, 0);
+    assert.ok(Math.abs(solver.value(2, word) - expected) < 1e-6);
   }
 });

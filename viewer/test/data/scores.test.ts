@@ -154,3 +154,12 @@ test("threshold and top-k", () => {
   ]);
   assert.deepEqual(rank(row, [0, 1, 2, 3]), [0, 2, 3, 1]);
 });
+
+test("the flow to a word is one maximum flow to its tokens", async () => {
+  const words = { texts: ["a", "bc"], groups: [[0], [1, 2]], special: [false, false] };
+  const { scores, wait } = makeScores({ words });
+  const items = itemsOf(scores.example, true);
+  // All that leaves position 0 at layer 2 is 1; .25 of it must stay with the word at both layers.
+  // Flow to "bc": min(.75, .125 + .125) + .125 + .125 = .5, not .375 + .25 = .625.
+  near(await wait(() => scores.itemRow("flow", 2, items, 0)), [0.75, 0.5]);
+});

@@ -22,7 +22,7 @@ test("the announcement names the position and its top tokens", async () => {
 test("a note says that flows of words are sums", async () => {
   const meaning = (change: object): Promise<string> =>
     settle(change, (snapshot) => methodSummary([snapshot]));
-  const sum = /sum of their flows, which can exceed 1\.$/;
+  const sum = /one maximum flow to all of them\.$/;
   assert.match(await meaning({ method: "flow", words: true }), sum);
   assert.doesNotMatch(await meaning({ method: "flow" }), sum);
   assert.doesNotMatch(await meaning({ method: "rollout", words: true }), sum);

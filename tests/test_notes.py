@@ -221,6 +221,12 @@ def test_colors_start_at_the_lowest_score_only_where_scores_are_close():
     assert row_ranges(np.asarray([VERB_ROLLOUT, VERB_ROLLOUT])) is None
 
 
+def test_rows_that_are_low_compared_with_others_have_their_own_range():
+    rows = np.asarray([[0.9, 0.1], [0.1, 0.01], [0.08, 0.02]])
+    assert row_ranges(rows) == [(0.1, 0.9), (0.01, 0.1), (0.02, 0.08)]
+    assert row_ranges(np.asarray([[0.9, 0.1], [0.3, 0.01], [0.5, 0.02]])) is None
+
+
 def test_shares_rise_with_the_scores():
     shares = color_share(np.asarray(SMOLLM_FLOW), 0.503, 1.0)
     assert (np.diff(shares) < 0).all()

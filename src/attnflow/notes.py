@@ -31,6 +31,7 @@ MANY = 10  # tokens: from here on, the lowest tenth is left out before scores ar
 RAMP = 0.95  # the rank correlation with the position from which scores follow the order
 FEWEST = 6  # tokens: shorter rows follow the order of the tokens by chance
 STRETCH = 0.4  # colors start at the lowest score if it is at least this share of the highest
+PALE = 0.25  # of the highest score: rows or maps with lower scores only would be nearly blank
 LIGHTEST = 0.15  # the strength of the color of the lowest score of a stretched range
 NEWLINES = ("\n", "\u010a", "<0x0A>")  # as text, in byte-level BPE, in SentencePiece
 NOUNS = {"raw": "raw attention", "rollout": "rollout", "flow": "flow", "joint_flow": "joint flow"}
@@ -427,12 +428,14 @@ def color_range(scores: NDArray[Any]) -> tuple[float, float]:
 def row_ranges(rows: NDArray[Any]) -> list[tuple[float, float]] | None:
     """The color range of each row, if half of them need their own; None if one serves all.
 
-    Then each is from the lowest score of the row to its highest.
+    A row needs its own if its scores are close to each other, or all low compared with those of
+    other rows. Then each range is from the lowest score of the row to its highest.
     """
-    ranges = [color_range(row) for row in rows]
-    stretched = sum(low > 0 for low, _ in ranges)
-    equal = sum(len(np.unique(row[row > 0])) == 1 for row in rows)
-    if not stretched or 2 * (stretched + equal) < len(ranges):
+    highest = float(rows.max(initial=0.0))
+    blank = [color_range(row)[0] > 0 or 0 < row.max() < PALE * highest for row in rows]
+    equal = [len(np.unique(row[row > 0])) == 1 for row in rows]
+    needing = sum(a or b for a, b in zip(blank, equal, strict=True))
+    if not any(blank) or 2 * needing < len(rows):
         return None
     return [_whole_range(row) for row in rows]
 

@@ -25,7 +25,13 @@ from attnflow.figures.labels import (
     widest,
     wrap,
 )
-from attnflow.notes import describe_settings, edges_name, explanation_notes, title_with_edges
+from attnflow.notes import (
+    PALE,
+    describe_settings,
+    edges_name,
+    explanation_notes,
+    title_with_edges,
+)
 from attnflow.selection import Layers, Position
 
 Source: TypeAlias = Explanation | Attribution | Sequence[Attribution]
@@ -62,9 +68,6 @@ NARROWEST = 0.85  # inches: narrower panels are placed below each other
 
 
 CAPTION = 6.0  # points
-
-
-PALE = 0.25  # of the maximum of a shared scale; a map with a lower maximum would be nearly blank
 
 
 DENSE = 4000  # cells: larger maps are drawn as pixels

@@ -15,6 +15,7 @@ export interface Range {
 }
 
 const STRETCH = 0.4; // "auto" starts at the lowest score if it is this share of the highest
+const PALE = 0.25; // of the highest score: rows of lower scores only would be nearly blank
 const LIGHTEST = 0.15; // strength of the color of the lowest score, which is not 0
 const TIMES = 3; // a score that is so many times all others is left out of "range"
 
@@ -43,6 +44,19 @@ export function wholeRange(values: readonly number[]): Range {
   const low = Math.min(...scores);
   const high = Math.max(...scores);
   return low < high ? { low, high, exceeded: false } : fromZero(high);
+}
+
+/** Whether half of the rows would have hardly any contrast on a common range, as `row_ranges` of
+ * src/attnflow/notes.py decides: scores close to each other, or all low. */
+export function needOwnRanges(rows: readonly (readonly number[])[]): boolean {
+  const tops = rows.map((row) => Math.max(0, ...row));
+  const highest = Math.max(...tops);
+  const blank = rows.map(
+    (row, i) => rangeOf(row, "auto").low > 0 || (tops[i] > 0 && tops[i] < PALE * highest),
+  );
+  const equal = rows.map((row) => new Set(row.filter((value) => value > 0)).size === 1);
+  const needing = rows.filter((_, i) => blank[i] || equal[i]).length;
+  return blank.includes(true) && 2 * needing >= rows.length;
 }
 
 /** The scores of some items. */

@@ -8,6 +8,7 @@ import {
   rangeOf,
   rangeText,
   strength,
+  needOwnRanges,
   wholeRange,
 } from "../data/range.ts";
 import {
@@ -134,10 +135,7 @@ function makeMaps(snapshot: Snapshot, layout: Layout, shared: number): HeatMap[]
   });
 }
 
-/**
- * The color range of each layer. One for all layers, unless the user stretched the colors or half
- * of the layers would have hardly any contrast.
- */
+/** The color range of each layer: one for all, unless they need or the user wants their own. */
 function colorRanges(
   { state, columns }: Snapshot,
   rows: readonly Row[],
@@ -150,9 +148,7 @@ function colorRanges(
   if (state.scale === "shared") return one(fromZero(shared));
   const values = rows.map((row) => pick(row, columns));
   const ranges = values.map((row) => rangeOf(row, state.scale));
-  const stretched = ranges.filter((range) => range.low > 0).length;
-  const equal = values.filter((row) => new Set(row.filter((v) => v > 0)).size === 1).length;
-  if (stretched && 2 * (stretched + equal) >= rows.length) {
+  if (state.scale === "range" || (state.scale === "auto" && needOwnRanges(values))) {
     const own = state.scale === "auto" ? values.map(wholeRange) : ranges;
     return { ranges: own, scale: PER_LAYER };
   }

@@ -1,6 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { fromZero, pick, rangeOf, rangeText, strength } from "../../src/data/range.ts";
+import {
+  fromZero,
+  needOwnRanges,
+  pick,
+  rangeOf,
+  rangeText,
+  strength,
+  wholeRange,
+} from "../../src/data/range.ts";
 
 const FLAT = [1, 0.68, 0.6, 0.5];
 const SINK = [0.98, 0.008, 0.001, 0.004];
@@ -36,4 +44,14 @@ test("a range is shown as text", () => {
   assert.equal(rangeText(fromZero(0)), "");
   assert.deepEqual(pick(null, [0, 1]), []);
   assert.deepEqual(pick(Float32Array.from([0.5, 0.25]), [1]), [0.25]);
+});
+
+test("rows have their own ranges where half of them would have no contrast", () => {
+  const steep = [0.9, 0.1];
+  assert.equal(needOwnRanges([FLAT, steep]), true);
+  assert.equal(needOwnRanges([FLAT, steep, steep]), false);
+  assert.equal(needOwnRanges([[0.1, 0.01], steep]), true, "low compared with other rows");
+  assert.equal(needOwnRanges([[0.5, 0.5], steep]), false, "equal scores have no contrast anyway");
+  assert.deepEqual(wholeRange([0, 0.1, 0.4]), { low: 0.1, high: 0.4, exceeded: false });
+  assert.deepEqual(wholeRange([0.4, 0.4]), fromZero(0.4));
 });

@@ -24,6 +24,7 @@ from attnflow.notes import (
     title_with_edges,
 )
 from attnflow.viewer.header import PAGE_METHODS, shorten
+from attnflow.words import STARTS
 
 MAX_TOKENS = 40  # of longer texts, those with the highest rollout at the last layer are shown
 MAX_LABEL = 14  # characters of a token
@@ -195,7 +196,9 @@ def _wrap_svg(width: float, height: float, explanation: Explanation, parts: Sequ
 
 
 def _label(text: str) -> str:
-    """A token as it is shown: visible, and not too long."""
+    """A token as it is shown: visible, without a mark for the start of a word, not too long."""
+    for mark in STARTS:
+        text = text.removeprefix(mark) or text
     return shorten(visible(text), MAX_LABEL)
 
 

@@ -28,9 +28,11 @@ export function visible(text: string): string {
 }
 
 const START = /^[\u0120\u2581](?=.)/su; // byte-level BPE and SentencePiece
+const NEWLINE = "\u010a"; // of byte-level BPE
 
 /** The label of a token: without the mark for the start of a word, and safe to show. */
-export const labelOf = (token: string): string => visible(token.replace(START, ""));
+export const labelOf = (token: string): string =>
+  visible(token === NEWLINE ? "\n" : token.replace(START, ""));
 
 const segmenter =
   typeof Intl !== "undefined" && "Segmenter" in Intl

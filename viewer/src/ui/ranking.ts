@@ -3,7 +3,7 @@
 
 import type { Prediction } from "../data/header.ts";
 import { largest, rank, tracedItem, type Snapshot } from "../data/snapshot.ts";
-import { digits, percent, visible } from "../data/text.ts";
+import { digits, labelOf, percent, visible } from "../data/text.ts";
 import { isolated, make, setText } from "../paint/dom.ts";
 import { describeRow } from "../views/captions.ts";
 
@@ -82,8 +82,7 @@ export class Ranking {
 /** A note where many tokens have the same highest flow: all that the position receives. */
 function tieNote({ row, columns, state, layer }: Snapshot, max: number): string {
   if (!row || state.method !== "flow") return "";
-  const summed = state.words && max > 1.001; // sums of flows have no common limit
-  if (layer < 2 || summed) return "";
+  if (layer < 2) return "";
   const count = columns.filter((item) => row[item] >= max * (1 - SAME)).length;
   if (count < 3 || 3 * count < columns.length) return "";
   return (
@@ -102,7 +101,7 @@ export function predictionBox(prediction: Prediction | null): HTMLElement | null
     return make(
       "li",
       {},
-      isolated(visible(label)),
+      isolated(labelOf(label)),
       make("span", { class: "track", "aria-hidden": "true" }, bar),
       make("span", { class: "number" }, percent(probability)),
     );
@@ -114,7 +113,7 @@ export function predictionBox(prediction: Prediction | null): HTMLElement | null
     make(
       "p",
       { class: "target" },
-      isolated(visible(target.label)),
+      isolated(labelOf(target.label)),
       " ",
       make("small", {}, percent(target.probability)),
     ),

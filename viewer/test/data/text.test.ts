@@ -75,5 +75,6 @@ test("labels have no mark for the start of a word", () => {
   assert.equal(labelOf("\u0120Tower"), "Tower");
   assert.equal(labelOf("\u2581of"), "of");
   assert.equal(labelOf("##s"), "##s");
+  assert.equal(labelOf("\u010a"), "↵");
   assert.equal(labelOf("\u0120"), "\u0120", "a blank stays visible");
 });

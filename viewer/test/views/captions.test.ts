@@ -19,7 +19,7 @@ test("the announcement names the position and its top tokens", async () => {
   );
 });
 
-test("a note says that flows of words are sums", async () => {
+test("a note says what the flow of a word is", async () => {
   const meaning = (change: object): Promise<string> =>
     settle(change, (snapshot) => methodSummary([snapshot]));
   const sum = /one maximum flow to all of them\.$/;

@@ -67,7 +67,7 @@ MAY_IMPORT = {
     "methods": NOUNS | {"maxflow", "methods"},
     "evaluation": NOUNS | {"evaluation"},
     "edges": NOUNS | {"edges", "models"},
-    "figures": NOUNS | {"explanation", "figures", "methods", "notes"},
+    "figures": NOUNS | {"explanation", "figures", "methods", "notes", "presentation"},
     "explanation": NOUNS | {"methods", "storage", "viewer"},
     "graph": NOUNS,
     "attribution": NOUNS | {"storage"},

@@ -1,18 +1,11 @@
-"""Notes on rows of scores, settings in words, and ranges of colors."""
+"""Notes on rows of scores that tell little."""
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
-from attnflow import AttentionGraph, Attribution, Explanation, flow
-from attnflow.notes import (
-    color_range,
-    color_share,
-    describe_settings,
-    explanation_notes,
-    find_notes,
-    row_ranges,
-    title_with_edges,
-)
+from attnflow import AttentionGraph, Attribution, Explanation
+from attnflow.notes import explanation_notes, find_notes
 from tests.weights import random_attention
 
 EDGES = {"edges": "attention", "residual_weight": 0.5}
@@ -108,6 +101,14 @@ def test_ties_are_counted():
     assert notes([0.5, 0.5, 0.25, 1.0, 0.0, 0.0], "flow") == []  # two are no tie to speak of
 
 
+def test_scores_that_nearly_tie_for_the_highest():
+    scores = [0.3, 0.997, 0.995, 0.992, 0.99, *np.linspace(0.3, 0.9, 8)]
+    text, *_ = notes(scores, "flow")
+    assert "4 of 12 other tokens" in text
+    assert "1% of 0.997" in text
+    assert notes([*scores[:3], *np.linspace(0.3, 0.9, 10)], "flow") == []
+
+
 def test_zeros_are_no_ties():
     assert notes([0.0, 0.0, 0.0, 0.7, 0.3], "raw") == []
 
@@ -135,6 +136,17 @@ def test_scores_in_the_order_of_the_tokens():
     later, _ = notes([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.4], causal=True)
     assert "later" in later
     assert notes([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.4]) == []  # no causal mask
+
+
+def test_a_long_row_needs_a_lower_rank_correlation_to_follow_the_order():
+    rng = np.random.default_rng(0)
+    for n, found in ((40, True), (12, False)):
+        scores = np.linspace(0.9, 0.2, n) + rng.normal(scale=0.12, size=n)
+        correlation = abs(float(spearmanr(scores[:-1], np.arange(n - 1)).statistic))
+        assert 0.8 < correlation < 0.95
+        assert (
+            any("rank correlation" in text for text in notes(scores, "flow", causal=True)) == found
+        )
 
 
 def test_what_is_already_set_is_not_advised():
@@ -183,51 +195,3 @@ def test_words_use_the_flags_of_words():
     text, *_ = explanation_notes(explanation, merged)
     assert "'[CLS]' and '[SEP]'" in text
     assert "0.90" in text
-
-
-def test_settings_in_words():
-    assert describe_settings(
-        {"edges": "gradient", "residual_weight": "added, rows not rescaled", "heads": "mean"},
-        model="gpt2",
-    ) == [
-        "gpt2",
-        "edges: attention times gradient",
-        "residual connection added, rows not rescaled",
-        "heads: mean",
-    ]
-    graph = AttentionGraph.from_weights(random_attention(2, 3, 3), residual_weight=[0.25, 0.5])
-    assert describe_settings(flow(graph, normalize="rows").settings) == [
-        "edges: attention",
-        "residual weights 0.25 to 0.5",
-        "rows normalized",
-    ]
-    assert describe_settings({"edges": "mine", "special": "hide"}) == [
-        "edges: mine",
-        "special tokens hidden",
-    ]
-
-
-def test_raw_edges_are_not_called_attention():
-    assert title_with_edges("raw", {}) == "Raw attention"
-    assert title_with_edges("raw", {"edges": "alti"}) == "Raw edge weights"
-
-
-def test_colors_start_at_the_lowest_score_only_where_scores_are_close():
-    assert color_range(np.asarray(SMOLLM_FLOW)) == (0.503, 1.0)
-    assert color_range(np.asarray(SMOLLM_ALTI_ROLLOUT)) == (0.0, 0.318)
-    assert color_range(np.zeros(3)) == (0.0, 1.0)
-    assert color_range(np.full(3, 0.5)) == (0.0, 0.5)  # equal scores: one color
-    assert row_ranges(np.asarray([VERB_FLOW, VERB_FLOW])) == [(0.714, 1.0)] * 2
-    assert row_ranges(np.asarray([VERB_ROLLOUT, VERB_ROLLOUT])) is None
-
-
-def test_rows_that_are_low_compared_with_others_have_their_own_range():
-    rows = np.asarray([[0.9, 0.1], [0.1, 0.01], [0.08, 0.02]])
-    assert row_ranges(rows) == [(0.1, 0.9), (0.01, 0.1), (0.02, 0.08)]
-    assert row_ranges(np.asarray([[0.9, 0.1], [0.3, 0.01], [0.5, 0.02]])) is None
-
-
-def test_shares_rise_with_the_scores():
-    shares = color_share(np.asarray(SMOLLM_FLOW), 0.503, 1.0)
-    assert (np.diff(shares) < 0).all()
-    assert (shares[-1], shares[0]) == (pytest.approx(0.15), 1.0)

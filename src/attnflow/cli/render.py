@@ -21,11 +21,11 @@ from rich.text import Text
 
 from attnflow.attribution import Attribution
 from attnflow.explanation import Explanation, ImageGrid
-from attnflow.notes import (
+from attnflow.notes import explanation_notes
+from attnflow.presentation import (
     color_range,
     color_share,
     describe_settings,
-    explanation_notes,
     row_ranges,
     title_with_edges,
 )

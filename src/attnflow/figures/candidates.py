@@ -19,7 +19,7 @@ from attnflow.figures.panels import (
     draw_caption,
     gather,
 )
-from attnflow.notes import describe_settings, title_with_edges
+from attnflow.presentation import describe_settings, title_with_edges
 from attnflow.selection import Position, resolve_positions
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from attnflow.figures.panels import (
     title_of,
     what_is_drawn,
 )
-from attnflow.notes import color_share, row_ranges
+from attnflow.presentation import color_share, row_ranges
 from attnflow.selection import Layers, Position
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from attnflow.figures.panels import (
     title_of,
     what_is_drawn,
 )
-from attnflow.notes import color_range, color_share
+from attnflow.presentation import color_range, color_share
 from attnflow.selection import Layers, Position, resolve_position
 
 if TYPE_CHECKING:

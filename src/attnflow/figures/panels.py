@@ -25,13 +25,8 @@ from attnflow.figures.labels import (
     widest,
     wrap,
 )
-from attnflow.notes import (
-    PALE,
-    describe_settings,
-    edges_name,
-    explanation_notes,
-    title_with_edges,
-)
+from attnflow.notes import explanation_notes
+from attnflow.presentation import PALE, describe_settings, edges_name, title_with_edges
 from attnflow.selection import Layers, Position
 
 Source: TypeAlias = Explanation | Attribution | Sequence[Attribution]

@@ -12,7 +12,7 @@ from attnflow.edges.registry import EDGES
 from attnflow.explanation import Explanation, ImageGrid, Outcome, Prediction
 from attnflow.graph import AttentionGraph
 from attnflow.methods.registry import METHODS
-from attnflow.notes import describe_settings, edges_name, title_with_edges
+from attnflow.presentation import describe_settings, edges_name, title_with_edges
 
 PAGE_METHODS = ("raw", "rollout", "flow")  # implemented by the page itself, in viewer/src
 

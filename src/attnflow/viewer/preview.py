@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from attnflow.explanation import Explanation, ImageGrid
 from attnflow.methods.registry import METHODS
-from attnflow.notes import (
+from attnflow.notes import explanation_notes
+from attnflow.presentation import (
     color_range,
     color_share,
     describe_settings,
-    explanation_notes,
     row_ranges,
     title_with_edges,
 )

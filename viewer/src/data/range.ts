@@ -1,5 +1,5 @@
 // The range of scores that colors stand for, as `color_range` and `color_share` of
-// src/attnflow/notes.py define it. What is colored shows its range.
+// src/attnflow/presentation.py define it. What is colored shows its range.
 
 import { digits } from "./text.ts";
 
@@ -47,7 +47,7 @@ export function wholeRange(values: readonly number[]): Range {
 }
 
 /** Whether half of the rows would have hardly any contrast on a common range, as `row_ranges` of
- * src/attnflow/notes.py decides: scores close to each other, or all low. */
+ * src/attnflow/presentation.py decides: scores close to each other, or all low. */
 export function needOwnRanges(rows: readonly (readonly number[])[]): boolean {
   const tops = rows.map((row) => Math.max(0, ...row));
   const highest = Math.max(...tops);

@@ -18,7 +18,7 @@ from attnflow import (
     raw_attention,
     rollout,
 )
-from attnflow.errors import FileError
+from attnflow.errors import AttentionError, FileError
 from attnflow.explainer import explain
 from attnflow.models.inputs import encode_text
 from tests.models.checkpoints import (
@@ -85,6 +85,21 @@ def test_the_default_edges_depend_on_the_kind_of_model():
     for options in ({"residual_weight": 0.5}, {"heads": "max"}):
         settings = explain(TEXT, decoder, **options).graph.settings
         assert settings["edges"] == "attention"
+
+
+def test_a_decoder_that_cannot_be_followed_falls_back_to_attention(monkeypatch):
+    from attnflow.models.capture import api
+
+    def fail(*_: object, **__: object) -> None:
+        raise AttentionError("layer 1 cannot be followed", expected="a sum", fix="Use attention.")
+
+    monkeypatch.setattr(api, "run_contributions", fail)
+    decoder = make_loaded("GPT2LMHeadModel")
+    with pytest.warns(UserWarning, match="'attention'"):
+        explanation = explain(TEXT, decoder)
+    assert explanation.graph.settings["edges"] == "attention"
+    with refusal(AttentionError, "layer 1"):
+        explain(TEXT, decoder, edges="alti")
 
 
 def test_gradient_edges_can_be_contrastive():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from warnings import warn
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -14,7 +15,7 @@ from array_api_compat import array_namespace
 from attnflow.arrays import Array
 from attnflow.attentions import Attentions
 from attnflow.edges.registry import EDGES, default_edges, fit_residual
-from attnflow.errors import InputError, check_choice
+from attnflow.errors import AttentionError, InputError, check_choice
 from attnflow.explanation import Explanation, KeepHeads, Prediction
 from attnflow.graph import AttentionGraph
 from attnflow.layers import Heads, ModelResidual
@@ -125,7 +126,16 @@ def explain(  # noqa: PLR0913 - one argument for each option
     with on_device(loaded.model, device):
         for batch in batches:
             kept_heads = _kept_heads(keep_heads, limit)
-            explanations += _explain_batch(loaded, batch, explained, options, kept_heads)
+            try:
+                explanations += _explain_batch(loaded, batch, explained, options, kept_heads)
+            except AttentionError as error:
+                if edges is not None or chosen == default_edges(is_causal=False):
+                    raise
+                chosen = default_edges(is_causal=False)
+                warn(f"{error.given}. The edges are {chosen!r} instead.", stacklevel=2)
+                options["edges"] = chosen
+                kept_heads = _kept_heads(keep_heads, limit)
+                explanations += _explain_batch(loaded, batch, explained, options, kept_heads)
     return explanations[0] if is_single else explanations
 
 

@@ -233,6 +233,43 @@ def test_a_step_that_is_not_affine_is_an_error() -> None:
         capture_contributions(Squared(), {"x": torch.randn(1, 3, 8)})
 
 
+class Clamped(nn.Module):
+    """A model that changes its attention in place, which is not seen as a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        attended: Tensor = self.attention(x, x, x)[0]
+        return x + attended.clamp_(min=0)
+
+
+def test_contributions_that_do_not_add_up_are_an_error() -> None:
+    with refusal(AttentionError, "layer 1", "Clamped"):
+        capture_contributions(Clamped(), {"x": torch.randn(1, 3, 8)})
+
+
+def test_one_factor_per_head_is_followed() -> None:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.project, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
+            self.gate = nn.Linear(8, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            parts = self.project(x).unflatten(-1, (3, 2, 4)).unbind(2)
+            query, key, value = (part.transpose(1, 2) for part in parts)
+            heads = nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+            gated = heads * self.gate(x).sigmoid().unsqueeze(-1)
+            projected: Tensor = self.out(gated.flatten(-2))
+            return x + projected
+
+    torch.manual_seed(0)
+    layers, _ = capture_contributions(Gated(), {"x": torch.randn(2, 5, 8)})
+    assert largest_error(layers[0]) < 1e-5
+
+
 def test_affine_steps_compose() -> None:
     torch.manual_seed(0)
     vectors, first, second = torch.randn(2, 3, 4), torch.randn(4, 5), torch.randn(5, 6)

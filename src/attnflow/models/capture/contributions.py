@@ -12,13 +12,18 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from attnflow.errors import InputError
+from attnflow.errors import AttentionError, InputError
 from attnflow.layers import Heads
-from attnflow.models.capture.call import AttentionCall, DotProductCall
+from attnflow.models.capture.call import AttentionCall, DotProductCall, describe_model
 from attnflow.models.capture.residual_stream import TracedLayer
 
 # How many numbers the vectors of one block may have.
 BLOCK_SIZE = {"cpu": 2**22, "cuda": 2**27}
+
+# How far contributions may be from what the model added, relative to its length, by the bytes of a
+# number of the model.
+TOLERANCE = {2: 0.05, 4: 1e-3, 8: 1e-3}
+TINY = 1e-6  # a layer that adds less than this adds nothing
 
 # Scores [batch, queries, parts] from vectors [batch, queries, parts, hidden], and what they add up
 # to, [batch, queries, hidden].
@@ -52,6 +57,7 @@ class LayerContributions:
         self._branch = traced.branch
         self._norms = traced.norms
         self._normalized = traced.normalized
+        self._check_sum()
 
     @property
     def bias(self) -> Tensor:
@@ -146,6 +152,36 @@ class LayerContributions:
             total = length + torch.linalg.vector_norm(kept, dim=-1)
             ratios.append(length / total.clamp_min(torch.finfo(total.dtype).tiny))
         return torch.cat(ratios, dim=1)
+
+    @torch.no_grad()
+    def _check_sum(self) -> None:
+        """Raise AttentionError unless contributions add up to what the model added.
+
+        Checked for the last query of each example. Padding may differ there, so one example of the
+        batch must agree.
+        """
+        assert self.call.value is not None
+        batch, n_heads, n_queries, _ = self.call.shape
+        last = slice(n_queries - 1, n_queries)
+        values = _precise(self.call.for_heads(self.call.value))
+        mixed = self.call.weights(rows=last).to(values.dtype) @ values  # [batch, heads, 1, width]
+        if self._branch.gate is not None:
+            gate = self._branch.gate[:, last].reshape(batch, n_heads, 1, -1)
+            mixed = mixed * gate.to(mixed)
+        total = torch.einsum("bhqw,hwd->bqd", mixed, self._matrix(slice(None)))
+        if self._branch.scale is not None:
+            total = total * self._branch.scale[:, last].to(total)
+        added = self.added[:, last]
+        error = torch.linalg.vector_norm(total + self.bias[:, last] - added, dim=-1)
+        relative = error / torch.linalg.vector_norm(added, dim=-1).clamp_min(TINY)
+        if float(relative.min()) <= TOLERANCE[self.call.value.dtype.itemsize]:
+            return
+        raise AttentionError(
+            f"the contributions in {self.call.layer} of {describe_model(self.call.model)} differ "
+            f"from what the model added by {float(relative.min()):.2g} of its length",
+            expected="contributions that add up to what the model added",
+            fix="Use edges='attention', 'value' or 'gradient', and report the model.",
+        )
 
     def _own(self, norms: int) -> Tensor:
         """The residual stream [batch, queries, hidden] after some normalizations."""

@@ -347,8 +347,13 @@ def _negate(source: _Followed, _args: tuple[Any, ...], _: dict[str, Any]) -> Aff
 
 
 def _scale(source: _Followed, factor: Any) -> Affine | None:
-    if isinstance(factor, Tensor) and factor.dim() == 3 and source.sequence_first:
-        factor = factor.transpose(0, 1)
+    batch, n = source.layer.positions
+    if isinstance(factor, Tensor) and factor.dim() > 1:
+        in_order = source.tensor.shape[:2] == (batch, n)
+        if in_order and factor.numel() > batch * n:  # a factor for each head, or for each feature
+            factor = factor.broadcast_to(source.tensor.shape)
+        elif factor.dim() == 3 and source.sequence_first:
+            factor = factor.transpose(0, 1)
     return source.map.multiply(factor, source.layer.positions)
 
 

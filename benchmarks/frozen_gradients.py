@@ -5,8 +5,8 @@
 MODEL: a folder or hub name of a decoder of the Llama kind. FILE: as for `benchmarks.edges`.
 
 Attention graphs follow values only: they freeze attention weights, the statistics of normalization,
-and the gates of feed-forward layers. The gradient of such a frozen model bounds what a graph can
-know of the gradient of the real one. Prints Spearman's correlation between the norms of both
+and the gates of feed-forward layers. The gradient of such a frozen model shows what a graph can be
+expected to know of the real one. Prints and saves Spearman's correlation between the norms of both
 gradients, averaged over texts, as more and more is frozen.
 """
 
@@ -25,7 +25,9 @@ from transformers import AttentionInterface
 from attnflow import load_model
 from attnflow.evaluation import spearman
 from attnflow.models.loading import LoadedModel
+from attnflow.storage import write_json
 from benchmarks.edges import agreement_texts
+from benchmarks.edges_report import RESULTS
 
 FROZEN = "attnflow_frozen"
 
@@ -97,8 +99,11 @@ def main() -> None:
         for parts, name in enumerate(names, start=1):
             with frozen(loaded.model, parts):
                 rows[name].append(float(spearman(gradient_norms(loaded, text.text), real)))
-    for name, values in rows.items():
-        print(f"frozen: {name:20} {np.nanmean(values):.2f}")
+    means = [round(float(np.nanmean(values)), 4) for values in rows.values()]
+    for name, mean in zip(names, means, strict=True):
+        print(f"frozen: {name:20} {mean:.2f}")
+    result = dict(zip(("attention", "norms", "gates"), means, strict=True))
+    write_json(RESULTS / "frozen-gradients.json", {**result, "examples": options.examples})
 
 
 if __name__ == "__main__":

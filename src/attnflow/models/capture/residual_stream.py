@@ -154,6 +154,8 @@ class ResidualStream(TorchFunctionMode):
         elif isinstance(result, Tensor):
             operands = args if changed is None else (changed, *args[1:])
             self._follow(name.strip("_"), operands, kwargs, result)
+        elif isinstance(result, tuple | list):  # the parts of a tensor
+            self.recent |= {id(part): part for part in result if isinstance(part, Tensor)}
         return result
 
     def _follow_output(self, layer: TracedLayer, output: Tensor) -> None:

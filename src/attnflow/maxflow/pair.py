@@ -90,9 +90,11 @@ def max_flow(capacities: NDArray[np.float64], *, layer: int, source: int, sink: 
     check_indices("position", [source, sink], 0, network.n - 1)
     value, residual, side = solve_in_full(network, layer, source, sink)
     shape = (network.depth, network.n, network.n)
-    edges = (network.capacity - residual).reshape(shape)[:layer] * factor
+    edges = (network.capacity - residual).reshape(shape)[:layer]
+    if factor != 1.0:
+        edges *= factor
     value = np.inf if value >= unlimited else float(value * factor)
-    return PairFlow(value, np.maximum(edges, 0.0), side)
+    return PairFlow(value, np.maximum(edges, 0.0, out=edges), side)
 
 
 FullSolution = tuple[float, NDArray[np.float64], NDArray[np.bool_]]

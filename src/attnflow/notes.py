@@ -19,7 +19,7 @@ from attnflow.edges.registry import EDGES
 from attnflow.explanation import Explanation
 from attnflow.presentation import edges_name
 from attnflow.selection import Position, resolve_position
-from attnflow.words import NOT_ADDITIVE, STARTS
+from attnflow.words import NOT_ADDITIVE, without_start
 
 SINK = 0.5  # the share of a row from which tokens without content are reported as sinks
 PART_OF_SINK = 0.05  # the share from which a token counts as one of them
@@ -147,9 +147,7 @@ class _Row:
     def label(self, axis: int) -> str:
         """A token in quotes."""
         token = self.attribution.tokens[self.attribution.columns[axis]]
-        for mark in STARTS:
-            token = token.removeprefix(mark)
-        return repr(token)
+        return repr(without_start(token))
 
     def sink_kind(self, axis: int) -> str:
         """What kind of token without content it is; empty for others."""
@@ -161,8 +159,7 @@ class _Row:
         token = self.attribution.tokens[column]
         if token in NEWLINES or not token.strip():
             return "newline" if token in NEWLINES else "blank token"
-        for mark in STARTS:
-            token = token.removeprefix(mark)
+        token = without_start(token)
         marks = bool(token) and all(unicodedata.category(c).startswith("P") for c in token)
         return "punctuation mark" if marks else ""
 

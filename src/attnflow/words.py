@@ -112,6 +112,17 @@ def _word_text(
     return written or "".join(plain_token(tokens[i]) for i in group) or tokens[group[0]]
 
 
+def without_start(token: str) -> str:
+    """Remove the mark for the start of a word from a token; nothing may be left.
+
+    >>> without_start("\u0120key"), without_start("##s"), without_start("\u2581")
+    ('key', '##s', '')
+    """
+    for mark in STARTS:
+        token = token.removeprefix(mark)
+    return token
+
+
 def plain_token(token: str) -> str:
     """Remove the mark for the start or continuation of a word from a token.
 

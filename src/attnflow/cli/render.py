@@ -29,6 +29,7 @@ from attnflow.presentation import (
     row_ranges,
     title_with_edges,
 )
+from attnflow.words import without_start
 
 TOP_TOKENS = 5  # listed for one position without --top
 TOP_PER_POSITION = 4  # listed for each of many positions without --top
@@ -180,7 +181,7 @@ def print_heading(explanation: Explanation, console: Console) -> None:
         console.print(text)
     elif explanation.model:
         console.print("no prediction: the model is a plain encoder")
-    token = printable(explanation.tokens[explanation.position])
+    token = token_label(explanation.tokens[explanation.position])
     count = len(explanation.tokens)
     console.print(Text(f"explained position: {explanation.position} {token} (of {count} tokens)"))
 
@@ -202,7 +203,7 @@ def _print_strips(attribution: Attribution, top: int, console: Console) -> None:
     """
     scores = attribution.to_numpy()[:, 0, :]  # [layers, tokens]
     ranges = row_ranges(scores) or [color_range(scores)] * len(scores)
-    labels = [printable(attribution.tokens[i]) for i in attribution.columns]
+    labels = [token_label(attribution.tokens[i]) for i in attribution.columns]
     least = CELL_WIDTH + int(scores.min(initial=0.0) < 0)
     widths = [min(max(cell_len(label), least), LONGEST_TOKEN) for label in labels]
     for block in split_blocks(widths, console.width - LABEL_WIDTH):
@@ -217,7 +218,9 @@ def _print_strips(attribution: Attribution, top: int, console: Console) -> None:
                 line.append(f"{row[i]:.2f}".ljust(widths[i]), style=shade(float(row[i]), *ends))
             console.print(line, no_wrap=True, overflow="ignore", crop=False)
     _print_ranges(ranges, console)
-    best = ", ".join(f"{printable(token)} {score:.3f}" for token, _, score in attribution.top(top))
+    best = ", ".join(
+        f"{token_label(token)} {score:.3f}" for token, _, score in attribution.top(top)
+    )
     console.print(Text(f"top tokens at layer {attribution.layers[-1]}: {best}"))
 
 
@@ -268,7 +271,7 @@ def _print_best_tokens(attribution: Attribution, top: int, console: Console) -> 
             Text(f"{value:.3f}", shade(value, *ends))
             for value, ends in zip(values, ranges, strict=True)
         ]
-        table.add_row(str(index), Text(printable(attribution.tokens[index])), *cells)
+        table.add_row(str(index), Text(token_label(attribution.tokens[index])), *cells)
     console.print(table)
     _print_ranges(ranges, console)
     if len(columns) < len(attribution.layers):
@@ -320,8 +323,8 @@ def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
             for i in _highest(row, count):
                 token = attribution.tokens[attribution.columns[i]]
                 score = float(row[i])
-                cells += [Text(printable(token)), Text(f"{score:.3f}", shade(score, *ends))]
-            table.add_row(str(position), Text(printable(attribution.tokens[position])), *cells)
+                cells += [Text(token_label(token)), Text(f"{score:.3f}", shade(score, *ends))]
+            table.add_row(str(position), Text(token_label(attribution.tokens[position])), *cells)
         console.print(table)
     if count < scores.shape[-1]:
         console.print(
@@ -331,7 +334,7 @@ def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
 
 def _token_width(attribution: Attribution) -> int:
     """The width of a column of tokens; at least the width of its heading."""
-    widest = max(cell_len(printable(token)) for token in attribution.tokens)
+    widest = max(cell_len(token_label(token)) for token in attribution.tokens)
     return min(max(widest, len("position")), TOKEN_WIDTH)
 
 
@@ -398,6 +401,15 @@ def shade(score: float, low: float, high: float) -> str:
     # terminals is gray.
     front = "rgb(255,255,255)" if share > 0.7 else "rgb(0,0,0)"
     return f"{front} on rgb({red},{green},{last})"
+
+
+def token_label(token: str) -> str:
+    """A token as the terminal shows it: without the mark for the start of a word.
+
+    >>> token_label("\u0120key"), token_label("##s"), token_label("\u0120")
+    ('key', '##s', '\u0120')
+    """
+    return printable(without_start(token) or token)
 
 
 def printable(token: str) -> str:

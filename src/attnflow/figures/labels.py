@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from attnflow.figures.canvas import Sheet, color_map, font_family, import_matplotlib
-from attnflow.words import STARTS
+from attnflow.words import without_start
 
 POINT = 1 / 72  # inches
 LINE = 1.2  # the height of a line of text, relative to its font size
@@ -31,9 +31,7 @@ def label(token: str) -> str:
     >>> label("\u0120key"), label("##s"), label("\u0120"), label("a\x00b\u202e")
     ('key', '##s', '\u2423', 'a\\x00b\\u202e')
     """
-    for mark in STARTS:
-        token = token.removeprefix(mark)
-    written = "".join(_visible(letter) for letter in token)
+    written = "".join(_visible(letter) for letter in without_start(token))
     return written if written.strip() else "\N{OPEN BOX}" * max(len(written), 1)
 
 

@@ -24,7 +24,7 @@ from attnflow.presentation import (
     title_with_edges,
 )
 from attnflow.viewer.header import PAGE_METHODS, shorten
-from attnflow.words import STARTS
+from attnflow.words import without_start
 
 MAX_TOKENS = 40  # of longer texts, those with the highest rollout at the last layer are shown
 MAX_LABEL = 14  # characters of a token
@@ -197,9 +197,7 @@ def _wrap_svg(width: float, height: float, explanation: Explanation, parts: Sequ
 
 def _label(text: str) -> str:
     """A token as it is shown: visible, without a mark for the start of a word, not too long."""
-    for mark in STARTS:
-        text = text.removeprefix(mark) or text
-    return shorten(visible(text), MAX_LABEL)
+    return shorten(visible(without_start(text) or text), MAX_LABEL)
 
 
 def _color(share: float) -> str:

@@ -2,6 +2,7 @@
 
     python -m benchmarks.edges MODEL --agreement FILE --cache FOLDER [--examples 300]
     python -m benchmarks.edges minilm-sst2 --sentences FILE --cache FOLDER [--examples 200]
+    python -m benchmarks.edges opus-mt-en-fr --sentences FILE --cache FOLDER --examples 60
     python -m benchmarks.edges --report
 
 MODEL: a folder, hub name or built-in model. --agreement: a table with the columns `sentence`,
@@ -191,7 +192,8 @@ def score_text(loaded: LoadedModel, text: Text) -> dict[str, Any]:
         )
     for name, compute in references.items():
         found["scores"][name] = compute().to_numpy()[0, 0].tolist()
-    count = len(found["tokens"])
+    count = len(found["scores"]["gradient norm"])  # the tokens of the encoder, if there are two
+    found["scores"] = {name: scores[:count] for name, scores in found["scores"].items()}
     found["scores"]["earlier is higher"] = [-float(i) for i in range(count)]
     return found
 

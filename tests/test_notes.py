@@ -55,6 +55,26 @@ def test_the_first_token_of_a_causal_model_can_be_a_sink():
     assert "sink" not in " ".join(notes(SMOLLM_ROLLOUT))  # an encoder: any token can be important
 
 
+def test_a_first_token_with_the_highest_score_is_told():
+    [note] = notes([0.35, 0.18, 0.08, 0.09, 0.3], tokens=["The", *"abcd"], causal=True)
+    assert "'The'" in note
+    assert "0.35" in note
+    assert notes([0.18, 0.35, 0.08, 0.09, 0.3], causal=True) == []
+    assert notes([0.35, 0.18, 0.08, 0.09, 0.3], causal=False) == []
+
+
+def test_a_special_position_and_other_special_tokens_can_keep_a_row():
+    """MiniLM on "a charming but overlong film", explained at [CLS]."""
+    tokens = ["[CLS]", "a", "charming", "but", "overlong", "film", "[SEP]"]
+    special = [True, *[False] * 5, True]
+    row = [0.71, 0.02, 0.04, 0.03, 0.04, 0.02, 0.14]
+    first, advice = notes(row, tokens=tokens, special=special)
+    assert "'[CLS]' and '[SEP]'" in first
+    assert "0.85" in first
+    assert "special='hide'" in advice
+    assert notes([0.3, 0.11, 0.3, 0.1, 0.09, 0.04, 0.06], tokens=tokens, special=special) == []
+
+
 def test_special_tokens_can_be_sinks_together():
     special = [False] * 4 + [True, True]
     tokens = ["mask", "a", "b", ".", "[CLS]", "[SEP]"]

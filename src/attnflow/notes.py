@@ -24,6 +24,7 @@ from attnflow.words import NOT_ADDITIVE, without_start
 SINK = 0.5  # the share of a row from which tokens without content are reported as sinks
 PART_OF_SINK = 0.05  # the share from which a token counts as one of them
 TIMES = 3.0  # flows do not add up: a sink has so many times the flow of any other token
+SPECIAL = 0.75  # the share of all special tokens, with the position itself, that is reported
 OWN = 0.9  # the share of a row from which the position itself is reported
 TIED = 1e-9  # relative difference of scores that count as equal
 FLAT = 0.7  # scores are flat if the lowest is at least this share of the highest
@@ -67,8 +68,9 @@ def find_notes(
         return ["The first position attends to nothing but itself."]
     if not row.reached or float(scores.max(initial=0.0)) <= 0:
         return [f"No token has a positive {row.noun}."] if row.reached else []
-    alone = _own_note(row) or _sink_note(row)
-    found = [alone] if alone else [_tie_note(row), _flat_note(row), _ramp_note(row)]
+    alone = _own_note(row) or _sink_note(row) or _special_note(row)
+    others = [_first_note(row), _tie_note(row), _flat_note(row), _ramp_note(row)]
+    found = [alone] if alone else others
     notes = [note for note in found if note is not None]
     texts = [note.text for note in notes]
     tips = list(dict.fromkeys(tip for note in notes for tip in note.advice))
@@ -217,6 +219,35 @@ def _sink_note(row: _Row) -> _Note | None:
         names = _listed([row.label(i) for i in axes], "and")
         text = f"{names} have {share:.2f} of the {row.noun}: attention sinks, which say little."
     return _Note(text, _sink_advice(row, axes))
+
+
+def _special_note(row: _Row) -> _Note | None:
+    """A special position, such as [CLS], that keeps most of the row with other special tokens."""
+    if row.own is None or not row.adds_up or not row.special[row.index]:
+        return None
+    total = float(row.scores.sum())
+    axes = [i for i in row.reached if row.special[row.attribution.columns[i]]]
+    axes = [i for i in axes if row.scores[i] >= PART_OF_SINK * total]
+    share = sum(float(row.scores[i]) for i in axes) / total
+    if share < SPECIAL or len(axes) < 2:
+        return None
+    axes.sort(key=lambda i: -row.scores[i])
+    names = _listed([row.label(i) for i in axes], "and")
+    text = f"{names} have {share:.2f} of the {row.noun}; the text itself has {1 - share:.2g}."
+    return _Note(text, _sink_advice(row, axes))
+
+
+def _first_note(row: _Row) -> _Note | None:
+    """A decoder's first token with the highest score, which need not be its content."""
+    first = next((i for i in row.reached if row.sink_kind(i) == "first token"), None)
+    if first is None or first == row.own or not row.adds_up:
+        return None
+    if row.scores[first] < row.scores.max():
+        return None
+    return _Note(
+        f"The first token {row.label(first)} has the highest {row.noun}, {row.scores[first]:.2f}. "
+        "Decoders often use it as a sink, whatever it says: compare the other tokens."
+    )
 
 
 def _sink_advice(row: _Row, axes: Sequence[int]) -> tuple[str, ...]:

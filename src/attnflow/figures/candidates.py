@@ -65,7 +65,7 @@ class CandidateCase:
         return resolve_positions(texts, len(texts), self.candidates)
 
     def attention(self, method: str, *, normalize: Normalize = "rows") -> Numbers:
-        """The attention [layers, candidates] of the mask; subwords of a word are summed."""
+        """The attention [layers, candidates] of the mask to words."""
         mask = self.explanation.words.word_of(self.explanation.position)
         [attribution] = gather(
             self.explanation, methods=[method], positions=mask, normalize=normalize, words=True

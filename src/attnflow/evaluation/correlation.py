@@ -1,4 +1,4 @@
-"""Spearman's rank correlation between scores of the same tokens, with ties."""
+"""Rank correlation, Spearman's rho and Kendall's tau, between scores of the same tokens."""
 
 from typing import Literal, TypeAlias, get_args
 
@@ -66,12 +66,7 @@ def spearman(
     1.0
     """
     first, second = (np.asarray(values, dtype=np.float64) for values in (scores, others))
-    if first.shape[-1:] != second.shape[-1:] or not first.ndim or not second.ndim:
-        raise ShapeError(
-            f"scores have shape {list(first.shape)} and others {list(second.shape)}",
-            expected="equal numbers of tokens on the last axis",
-            fix="Pass scores of the same tokens.",
-        )
+    _check_shapes(first, second)
     ranks = [rank(values, ties=ties, tolerance=tolerance) for values in (first, second)]
     n = first.shape[-1]
     flat = (np.ptp(ranks[0], axis=-1) == 0) | (np.ptp(ranks[1], axis=-1) == 0) if n else np.True_
@@ -84,6 +79,42 @@ def spearman(
     scale = np.sqrt(np.square(a).sum(-1) * np.square(b).sum(-1))
     rho = (a * b).sum(-1) / np.where(flat, 1.0, scale)
     return np.asarray(np.where(flat, np.nan, np.clip(rho, -1, 1)))
+
+
+def kendall(
+    scores: ArrayLike, others: ArrayLike, *, tolerance: float = TIE_TOLERANCE
+) -> NDArray[np.float64]:
+    """Kendall's tau-b, which corrects for ties, along the last axis of [..., tokens].
+
+    Returns nan where all scores on one side are tied, and for fewer than 3 tokens.
+    Raises ShapeError if the numbers of tokens differ.
+
+    >>> round(float(kendall([0.1, 0.2, 0.7], [1, 3, 2])), 4)
+    0.3333
+    """
+    first, second = (np.asarray(values, dtype=np.float64) for values in (scores, others))
+    _check_shapes(first, second)
+    pairs = [np.sign(_differences(rank(values, tolerance=tolerance))) for values in (first, second)]
+    a, b = pairs
+    scale = np.sqrt(np.square(a).sum((-2, -1)) * np.square(b).sum((-2, -1)))
+    undefined = (scale == 0) | (first.shape[-1] < MIN_TOKENS)
+    agreement = (a * b).sum((-2, -1))
+    return np.asarray(np.where(undefined, np.nan, agreement / np.where(scale == 0, 1.0, scale)))
+
+
+def _differences(ranks: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the differences of all pairs, [..., tokens, tokens]."""
+    return np.asarray(ranks[..., :, None] - ranks[..., None, :])
+
+
+def _check_shapes(first: NDArray[np.float64], second: NDArray[np.float64]) -> None:
+    """Raise ShapeError unless both have the same number of tokens."""
+    if first.shape[-1:] != second.shape[-1:] or not first.ndim or not second.ndim:
+        raise ShapeError(
+            f"scores have shape {list(first.shape)} and others {list(second.shape)}",
+            expected="equal numbers of tokens on the last axis",
+            fix="Pass scores of the same tokens.",
+        )
 
 
 def apply_sign(scores: NDArray[np.float64], sign: Sign) -> NDArray[np.float64]:

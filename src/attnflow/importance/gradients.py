@@ -83,7 +83,7 @@ def input_gradients(  # noqa: PLR0913 - one argument for each option
         device=device,
     ) as (loaded, found):
         module = _find_module(loaded, "words")
-        gradient, embeddings = _differentiate(
+        gradient, embeddings = differentiate(
             loaded, [found.encoded], [found.position], [found.contrast], module
         )
     scores = FORMULAS[variant](gradient, embeddings)[0].tolist()
@@ -116,7 +116,7 @@ def input_gradients_batch(
             texts, contrasts = zip(
                 *((encoded[i], Contrast(int(classes[i]))) for i in batch), strict=True
             )
-            gradient, embeddings = _differentiate(
+            gradient, embeddings = differentiate(
                 loaded, texts, [0] * len(texts), contrasts, module, score
             )
             for variant, formula in FORMULAS.items():
@@ -183,7 +183,7 @@ def integrated_gradients(  # noqa: PLR0913 - one argument for each option
     )
 
 
-def _differentiate(
+def differentiate(
     loaded: LoadedModel,
     encoded: Sequence[EncodedText],
     positions: Sequence[int],

@@ -171,7 +171,7 @@ def _find_columns(loaded: LoadedModel, target: Target, replacement: Replacement)
     n = target.encoded.n_inputs
     columns = list(range(n))
     is_alone = replacement == "remove" and loaded.task == "causal_lm" and target.position == 0
-    has_no_context = replacement == "sample" and _start_token(loaded) is None
+    has_no_context = replacement == "sample" and start_token(loaded) is None
     if loaded.task == "masked_lm":
         columns.remove(target.position)
     elif is_alone or has_no_context:
@@ -237,7 +237,7 @@ def _expect_next(loaded: LoadedModel, encoded: EncodedText, columns: Sequence[in
     inputs = collate(loaded, [encoded])
     parts = []
     if columns[0] == 0:  # nothing comes before it but the start of the text
-        start = torch.full_like(inputs["input_ids"][:, :1], _start_token(loaded))
+        start = torch.full_like(inputs["input_ids"][:, :1], start_token(loaded))
         parts.append(loaded.model(input_ids=start).logits[0, -1:])
     rest = [column - 1 for column in columns if column > 0]
     parts.append(loaded.model(**inputs).logits[0, rest])
@@ -258,7 +258,7 @@ def _expect_masked(loaded: LoadedModel, encoded: EncodedText, columns: Sequence[
     return torch.cat(parts)
 
 
-def _start_token(loaded: LoadedModel) -> int | None:
+def start_token(loaded: LoadedModel) -> int | None:
     """Return the id that begins a text for a decoder: beginning of text, or else end of text."""
     ids = (getattr(loaded.tokenizer, f"{name}_token_id", None) for name in ("bos", "eos"))
     return next((int(i) for i in ids if i is not None), None)

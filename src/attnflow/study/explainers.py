@@ -1,0 +1,293 @@
+"""The explanations that a study compares: methods on edges, opponents, and baselines.
+
+An explainer is named "method/edges", such as "rollout/alti", where edges may name a residual
+weight, as in "rollout/attention:measured"; or it is registered here: gradients and other scores
+measured on the model, and baselines that know nothing of the model or little. All return scores
+[units] of a case, the higher the more relevant.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnflow.arrays import to_numpy
+from attnflow.edges.registry import EDGES, fit_residual
+from attnflow.errors import InputError
+from attnflow.graph import AttentionGraph
+from attnflow.methods.registry import METHODS
+from attnflow.models.inputs import collate
+from attnflow.models.prediction import logits_of
+from attnflow.registry import Registry, resolve_function
+from attnflow.study.case import Case
+from attnflow.words import NOT_ADDITIVE
+
+Floats: TypeAlias = NDArray[np.float64]
+Kind: TypeAlias = Literal["opponent", "baseline"]
+
+
+@dataclass(frozen=True)
+class Explainer:
+    """Scores that are no attention method.
+
+    name, title, summary: as in other registries. function: from a `Case` to scores [units]; or
+    "package.module:name" of such a function. kind: a baseline is part of every study.
+    default: whether an opponent is part of a study unless others are named.
+    """
+
+    name: str
+    title: str
+    summary: str
+    function: Callable[[Any], Floats] | str
+    kind: Kind = "opponent"
+    default: bool = True
+
+    def explain(self, case: Case) -> Floats:
+        """Return the scores [units] of a case."""
+        return np.asarray(resolve_function(self.function)(case), dtype=np.float64)
+
+
+EXPLAINERS: Registry[Explainer] = Registry("explainer")
+
+
+def register_explainer(
+    name: str,
+    function: Callable[[Any], Floats] | str,
+    *,
+    title: str = "",
+    summary: str,
+    kind: Kind = "opponent",
+    default: bool = True,
+) -> Explainer:
+    """Make an explainer known to `attnflow evaluate`. The arguments are those of `Explainer`.
+
+    Raises InputError if the name is taken.
+    """
+    title = title or name.replace("_", " ").capitalize()
+    return EXPLAINERS.register(Explainer(name, title, summary, function, kind, default))
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Edges of a study: a registered weighting, and the residual weight, if one is named."""
+
+    name: str
+    residual_weight: Any = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Edges":
+        """Read "alti", "attention:measured" or "attention:0.3".
+
+        Raises SelectionError for unknown edges, InputError for a residual weight that does not fit.
+
+        >>> Edges.parse("attention:0.3")
+        Edges(name='attention', residual_weight=0.3)
+        """
+        name, colon, weight = text.partition(":")
+        residual: Any = None
+        if colon:
+            try:
+                residual = float(weight)
+            except ValueError:
+                residual = weight
+        weighting = EDGES[name]
+        fit_residual(residual, weighting)
+        return cls(name, residual)
+
+    @property
+    def text(self) -> str:
+        """The edges as `parse` reads them."""
+        weight = self.residual_weight
+        return self.name if weight is None else f"{self.name}:{weight}"
+
+
+def explainer_title(name: str) -> str:
+    """Return the name of an explainer for tables and figures.
+
+    >>> explainer_title("rollout/alti"), explainer_title("random")
+    ('rollout, ALTI', 'random')
+    """
+    method, slash, edges = name.partition("/")
+    if not slash:
+        known = name in EXPLAINERS.names
+        title = EXPLAINERS[name].title if known else name.replace("_", " ")
+        return title if title.isupper() or title[1:2].isupper() else title[0].lower() + title[1:]
+    weighting, colon, weight = edges.partition(":")
+    title = EDGES[weighting].title if weighting in EDGES.names else weighting
+    if title.istitle():
+        title = title.lower()
+    residual = f", residual {weight}" if colon else ""
+    return f"{method.replace('_', ' ')}, {title}{residual}"
+
+
+def capture(case: Case, edges: Edges, heads: Any = "mean") -> AttentionGraph:
+    """Run the model, and return its graph with NumPy arrays.
+
+    Gradient edges are those of the sum of the scores of all steps.
+    """
+    from dataclasses import replace
+
+    from attnflow.models.capture.api import capture_graphs
+
+    loaded, encoded = case.loaded, case.encoded
+
+    def total_score(output: Any) -> Any:
+        rows = [logits_of(loaded, output.logits[0], encoded, step.position) for step in case.steps]
+        scores = [step.contrast.score(row) for step, row in zip(case.steps, rows, strict=True)]
+        return sum(scores[1:], scores[0])[None]
+
+    options: dict[str, Any] = {"target": total_score} if EDGES[edges.name].needs_gradient else {}
+    [graph], _ = capture_graphs(
+        loaded.model,
+        collate(loaded, [encoded]),
+        tokens=[encoded.tokens],
+        edges=edges.name,
+        residual_weight=edges.residual_weight,
+        heads=heads,
+        **options,
+    )
+    return replace(graph, weights=to_numpy(graph.weights), attention=to_numpy(graph.attention))
+
+
+def attribute(case: Case, graph: AttentionGraph, method: str, layer: int = -1) -> Floats:
+    """Return the scores [units] of a method at a layer.
+
+    Scores that add up are summed over the tokens of a unit, and averaged over the positions of
+    the steps. Flow is one maximum flow from all positions to a unit, divided by their number.
+    """
+    if method in NOT_ADDITIVE:
+        from attnflow.methods.flow import group_flow
+
+        values = group_flow(
+            graph, layers=layer, positions=[case.positions], tokens=list(case.units), threads=1
+        ).values[0, 0]
+        return np.asarray(values) / len(case.steps)
+    result = METHODS[method].attribute(graph, layers=layer, positions=case.positions, threads=1)
+    return case.merge(result.to_numpy()[0].mean(axis=0))
+
+
+def resolve_explainers(
+    methods: Iterable[str], edges: Iterable[str], explainers: Iterable[str]
+) -> list[str]:
+    """Return the names of all explainers of a study, baselines last.
+
+    Raises SelectionError for a name that is not registered.
+    """
+    weightings = [Edges.parse(text).text for text in edges]
+    names = [f"{METHODS[method].name}/{text}" for text in weightings for method in methods]
+    names += [EXPLAINERS[name].name for name in explainers if EXPLAINERS[name].kind == "opponent"]
+    return names + [entry.name for entry in EXPLAINERS if entry.kind == "baseline"]
+
+
+def default_opponents() -> tuple[str, ...]:
+    """The opponents of a study unless others are named."""
+    return tuple(e.name for e in EXPLAINERS if e.kind == "opponent" and e.default)
+
+
+def explain_all(
+    case: Case, names: Sequence[str], *, heads: Any = "mean"
+) -> Iterator[tuple[str, Callable[[], Floats]]]:
+    """Yield the name of each explainer, and a function that computes its scores.
+
+    Methods on the same edges share a graph: it is captured by the first of them.
+    """
+    graphs: dict[str, AttentionGraph] = {}
+    for name in names:
+        method, slash, edges = name.partition("/")
+        if not slash:
+            yield name, lambda name=name: EXPLAINERS[name].explain(case)  # type: ignore[misc]
+            continue
+
+        def compute(method: str = method, edges: str = edges) -> Floats:
+            if edges not in graphs:
+                graphs.clear()  # names are grouped by edges, and a graph can be large
+                graphs[edges] = capture(case, Edges.parse(edges), heads)
+            return attribute(case, graphs[edges], method)
+
+        yield name, compute
+
+
+def check_scores(name: str, scores: Floats) -> Floats:
+    """Return finite scores. Raises InputError for others."""
+    if not np.isfinite(scores).all():
+        raise InputError(
+            f"the scores of {name} are not finite",
+            expected="numbers",
+            fix="Leave the explainer out, or run the model in float32.",
+        )
+    return scores
+
+
+_OPPONENTS = "attnflow.study.opponents"
+_BASELINES = "attnflow.study.baselines"
+
+register_explainer(
+    "input_gradients",
+    f"{_OPPONENTS}:gradient_norm",
+    summary="length of the gradient of the logit with respect to each embedding.",
+)
+register_explainer(
+    "gradient_times_input",
+    f"{_OPPONENTS}:gradient_times_input",
+    title="Gradient x input",
+    summary="gradient times embedding, summed, with its sign.",
+)
+register_explainer(
+    "integrated_gradients",
+    f"{_OPPONENTS}:path_gradients",
+    summary="gradients along the path from the mean embedding, with their sign.",
+)
+register_explainer(
+    "alti_logit",
+    f"{_OPPONENTS}:logit_contributions",
+    title="ALTI-Logit",
+    summary="what each token adds to the logit through the residual stream, with its sign.",
+)
+register_explainer(
+    "leave_one_out",
+    f"{_OPPONENTS}:leave_one_out",
+    title="Leave-one-out",
+    summary="drop of log p without each token; close to what perturbation metrics measure.",
+)
+register_explainer(
+    "attn_lrp",
+    f"{_OPPONENTS}:attn_lrp",
+    title="AttnLRP",
+    summary="layer-wise relevance propagation by the package lxt, which has its own license.",
+    default=False,
+)
+register_explainer(
+    "random",
+    f"{_BASELINES}:constant",
+    summary="all tokens tied: the level of chance.",
+    kind="baseline",
+)
+register_explainer(
+    "position",
+    f"{_BASELINES}:earlier",
+    title="Position, earlier first",
+    summary="earlier tokens are more relevant.",
+    kind="baseline",
+)
+register_explainer(
+    "recency",
+    f"{_BASELINES}:later",
+    title="Position, later first",
+    summary="later tokens are more relevant.",
+    kind="baseline",
+)
+register_explainer(
+    "frequency",
+    f"{_BASELINES}:rarity",
+    title="Frequency, rare first",
+    summary="rare tokens are more relevant; rare ones have high numbers in most vocabularies.",
+    kind="baseline",
+)
+register_explainer(
+    "embedding_norm",
+    f"{_BASELINES}:embedding_norm",
+    summary="tokens with long embeddings are more relevant.",
+    kind="baseline",
+)

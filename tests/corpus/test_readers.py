@@ -11,7 +11,7 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnflow.corpus import example, formats
+from attnflow.corpus import delimited, example, formats
 from attnflow.corpus.example import Example, Rejected
 from attnflow.corpus.formats import split_lines
 from attnflow.corpus.readers import open_source
@@ -115,7 +115,7 @@ def test_invalid_records_of_csv_are_rejected_one_by_one(tmp_path):
 
 
 def test_an_open_quote_extends_a_record_by_at_most_the_maximal_length(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "MAX_CHARACTERS", 100)
+    monkeypatch.setattr(delimited, "MAX_CHARACTERS", 100)
     path = write(tmp_path / "a.csv", 'text\ngood\n"open\n' + "swallowed\n" * 12 + "\nlast\n")
     found = read(path)
     assert found[:2] == [("0", "good"), "too_long"]
@@ -124,6 +124,141 @@ def test_an_open_quote_extends_a_record_by_at_most_the_maximal_length(tmp_path, 
     assert isinstance(long, Rejected)
     assert "lines 3 to 13" in long.reason
     assert "100 characters" in long.reason
+
+
+@pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_a_first_line_that_is_too_long_is_one_rejected_row(tmp_path, monkeypatch, name, bom):
+    monkeypatch.setattr(formats, "MAX_BYTES", 100)
+    for length in range(95, 105):
+        path = write(tmp_path / name, bom + b'"' + b"x" * (length - 2) + b'"' + b'\n"last"\n')
+        rows = read(path)
+        assert len(rows) == 2
+        kept = length if name == "a.txt" else length - 2
+        is_long = len(bom) + length + 1 > 101
+        assert rows[0] == "too_long" if is_long else len(rows[0][1]) == kept
+
+
+# A record of a table with the columns a, text, b: each cell is within the limit of 100 characters,
+# and the lines have more than 300 bytes.
+LONG_RECORDS = {
+    "csv": [
+        ",".join(["x" * 90] * 3 + ["y" * 90]),
+        f'{"x" * 90},"{"y" * 80} ""a"", b",{"z" * 400}',
+        f'"{"x" * 400}","two\nlines","three\nmore\nlines"',
+        f'plain,"{"line, with a comma" * 30}\nanother ""line""",last',
+        f'"{"short" * 10}\n{"x" * 400}\n"" , ","b\r\n",c',
+        f'"{"x" * 101}\n{"y" * 20}",b,c',  # a cell that is too long, in short lines
+        f'{"x" * 150},"b\nc",d',
+    ],
+    "tsv": ["\t".join(["x" * 99] * 4), "\t".join(['"' + "x" * 90, "y" * 90, "z" * 400])],
+}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("format", "record"), [(f, record) for f, records in LONG_RECORDS.items() for record in records]
+)
+def test_a_long_record_is_rejected_as_a_whole(tmp_path, monkeypatch, format, record, end):
+    monkeypatch.setattr(delimited, "MAX_CHARACTERS", 100)
+    monkeypatch.setattr(delimited, "MAX_BYTES", 300)
+    monkeypatch.setattr(delimited, "BLOCK", 7)
+    tab = "," if format == "csv" else "\t"
+    short = [tab.join([name, f"text {name}", "b"]) for name in ("first", "last")]
+    header = tab.join(["a", "text", "b"])
+    lines = [header, short[0], record, short[1], record]
+    path = write(tmp_path / f"a.{format}", end.join(lines).encode())
+    assert read(path) == [("0", "text first"), "too_long", ("2", "text last"), "too_long"]
+    rows = open_source(path).rows()
+    numbers = [(row.example if isinstance(row, Rejected) else row).line for row in rows]
+    height = record.count("\n") + 1
+    assert numbers == [2, 3, 3 + height, 4 + height]
+    with gzip.open(tmp_path / f"b.{format}.gz", "wb") as file:
+        file.write(path.read_bytes())
+    assert read(tmp_path / f"b.{format}.gz") == read(path)
+
+
+def test_a_table_of_wide_records_at_the_real_limits(tmp_path):
+    cell = "x" * (formats.MAX_BYTES // 5)
+    for name, tab in (("a.csv", ","), ("a.tsv", "\t")):
+        lines = [tab.join("abcdef") + f"{tab}text", tab.join([cell] * 6 + ["cut"]), "1" + tab * 6]
+        path = write(tmp_path / name, "\n".join([*lines, tab * 6 + "last\n"]))
+        assert read(path) == ["too_long", "empty", ("2", "last")]
+
+
+def test_columns_of_one_name_are_refused(tmp_path):
+    path = write(tmp_path / "a.csv", "text,id,text,id,\na,b,c,d,\n")
+    with refusal(InputError, "'text'", "2 columns"):
+        open_source(path)
+    path = write(tmp_path / "b.tsv", "text\tid\tid\na\tb\tc\n")
+    assert read(path) == [("0", "a")]
+    with refusal(InputError, "'id'", "2 columns"):
+        open_source(path, id_column="id")
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    pq.write_table(table, tmp_path / "c.parquet")
+    with refusal(InputError, "'text'", "2 columns"):
+        open_source(tmp_path / "c.parquet")
+    lines = '{"text": "a", "text": "b"}\n{"text": "c", "x": 1, "x": 2}\n'
+    path = write(tmp_path / "d.jsonl", lines)
+    assert read(path) == ["malformed", ("1", "c")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.txt.gz"])
+def test_utf16_without_a_mark_is_refused(tmp_path, encoding, name):
+    content = "text\nthe key to the cabinets\n".encode(encoding)
+    path = write(tmp_path / name, gzip.compress(content) if name.endswith("gz") else content)
+    with refusal(FileError, name, "UTF-16", "UTF-8", "iconv"):
+        open_source(path)
+
+
+def test_rows_with_a_zero_byte_are_rejected(tmp_path):
+    chinese = "中文文本" * 50 + "\n"
+    path = write(tmp_path / "a.txt", b"plain\n" * 20 + b"a\0b\n" + chinese.encode())
+    assert read(path)[20:] == ["encoding", ("21", chinese.strip())]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "values"),
+    [
+        ("a.txt", {"text_column": "text"}, ["'text'", "plain text", "--text-column"]),
+        ("a.txt", {"id_column": "id"}, ["'id'", "plain text", "--id-column"]),
+        (["a"], {"text_column": "text"}, ["'text'", "a list", "text_column="]),
+        (["a"], {"format": "csv"}, ["'csv'", "a list", "format="]),
+        ("hf:name", {"format": "csv"}, ["'csv'", "a data set", "--format"]),
+        (["a"], {"input_id": ""}, ["''", "input_id="]),
+        ("a.txt", {"input_id": " "}, ["' '", "--input-id"]),
+    ],
+)
+def test_options_that_an_input_does_not_have(tmp_path, monkeypatch, data, options, values):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.txt", "the key\n")
+    with refusal(InputError, *values):
+        open_source(data, **options)
+
+
+def test_an_input_that_is_rewritten_with_its_time_set_back(tmp_path):
+    import os
+
+    path = write(tmp_path / "a.txt", "one\ntwo\n")
+    source = open_source(path)
+    times = path.stat()
+    path.chmod(0o600)
+    assert source.unchanged()  # touched, with the same content
+    write(path, "one\nTWO\n")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert not source.unchanged()
+
+
+def test_a_file_that_cannot_be_opened(tmp_path):
+    import os
+
+    path = write(tmp_path / "a.txt", "the key\n")
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read every file")
+    with refusal(FileError, "a.txt"):
+        open_source(path, input_id="mine")
 
 
 def test_tsv_has_no_quotes(tmp_path):
@@ -184,6 +319,22 @@ def test_parquet_with_null_and_invalid_utf8(tmp_path):
     coded = pa.table({"text": pa.array(["a", "b", "a"]).dictionary_encode()})
     pq.write_table(coded, tmp_path / "c.parquet")
     assert read(tmp_path / "c.parquet") == [("0", "a"), ("1", "b"), ("2", "a")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.timestamp("us"), [2**62, 5]),
+        (pa.timestamp("s", "Nowhere/Zone"), [1, 2]),
+        (pa.date64(), [-(2**62), 0]),
+        (pa.duration("s"), [2**62, -5]),
+    ],
+)
+def test_ids_that_are_dates_out_of_range(tmp_path, kind, values):
+    ids = pa.array(values, pa.int64()).view(kind)
+    pq.write_table(pa.table({"id": ids, "text": ["a", "b"]}), tmp_path / "a.parquet")
+    rows = list(open_source(tmp_path / "a.parquet", id_column="id").rows())
+    assert len({int(row.id) for row in rows if isinstance(row, Example)}) == 2
 
 
 def test_hugging_face_data_sets():

@@ -3,6 +3,8 @@
 import importlib.util
 import pickle
 import threading
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from attnflow.importance import blank_out, input_gradients
 from attnflow.methods.registry import METHODS, default_methods, register_method
 from attnflow.selection import resolve_layers, resolve_positions
 from tests.corpus.models import TEXTS, as_bytes, compare_with_explain, examples, save_model
+from tests.models.checkpoints import make_tokenizer
 from tests.refusal import refusal
 
 pytestmark = pytest.mark.slow
@@ -314,10 +317,61 @@ def test_attention_that_is_not_finite_is_rejected(bert):
         words.weight[scorer.loaded.tokenizer.convert_tokens_to_ids("cabinets")] = torch.nan
     results = scorer.score(examples(["the key", "the cabinets", "key"]))
     assert [type(one).__name__ for one in results] == ["Scored", "Rejected", "Scored"]
-    assert "not finite" in reason(results[1])
+    assert "NaN" in reason(results[1])
     flows = Scorer(Settings(model=bert, methods=("flow",)), threads=1)
     flows.loaded.model.load_state_dict(scorer.loaded.model.state_dict())
     assert "NaN" in reason(flows.score(examples(["the cabinets"]))[0])
+
+
+@pytest.mark.parametrize("options", [{}, {"importance": "blank_out"}, {"target": 1}])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_logits_that_are_not_finite_are_rejected(bert, value, options):
+    scorer = Scorer(Settings(model=bert, **options), threads=1)
+    with torch.no_grad():
+        scorer.loaded.model.classifier.bias[1] = value
+    results = scorer.score(examples(["the key", "the cabinets"]))
+    assert all("NaN" in reason(result) for result in results)
+
+
+@pytest.mark.parametrize("methods", ["rollout", "rollout,joint_flow"])
+def test_a_token_without_an_embedding_rejects_only_its_row(tmp_path, methods):
+    folder = save_model(tmp_path, BERT)
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens(["beyond"])
+    tokenizer.save_pretrained(folder)
+    scorer = Scorer(Settings(model=folder, methods=methods), threads=1)
+    results = scorer.score(examples(["the key", "the beyond key", "the cabinets"]))
+    assert [type(result).__name__ for result in results] == ["Scored", "Rejected", "Scored"]
+    assert "contains 12" in reason(results[1])
+
+
+@pytest.mark.parametrize("methods", ["rollout", "rollout,joint_flow"])
+def test_a_text_that_the_model_fails_on_rejects_only_its_row(bert, methods):
+    scorer = Scorer(Settings(model=bert, methods=methods), threads=1)
+    # A limit that neither model nor tokenizer state.
+    scorer.loaded = replace(scorer.loaded, max_length=None)
+    long = "the key to the cabinets is here " * 3
+    results = scorer.score(examples(["the key", long, "the cabinets are here", long + "the"]))
+    kinds = [type(result).__name__ for result in results]
+    assert kinds == ["Scored", "Rejected", "Scored", "Rejected"]
+    assert "the model failed" in reason(results[1])
+
+
+def test_a_model_that_fails_on_every_text_stops_the_run(bert):
+    scorer = Scorer(Settings(model=bert), threads=1)
+    scorer.loaded.model.classifier = torch.nn.Linear(3, 2)
+    with pytest.raises(RuntimeError):
+        scorer.score(examples(["the key", "the cabinets"]))
+
+
+def test_texts_of_unknown_tokens_cause_one_warning(bert):
+    scorer = Scorer(Settings(model=bert), threads=1)
+    with pytest.warns(UserWarning, match="unknown") as caught:
+        scorer.score(examples(["unbekannt", "völlig unbekannt"]))
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scorer.score(examples(["unbekannt", "the key"]))
 
 
 @pytest.mark.parametrize("kind", [BERT, "BertForMaskedLM", "GPT2LMHeadModel"])

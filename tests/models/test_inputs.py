@@ -7,14 +7,15 @@ import torch
 from attnflow.errors import InputError
 from attnflow.models.inputs import (
     EncodedText,
+    InvalidText,
     check_argument_order,
     collate,
     encode_inputs,
     encode_text,
     encode_texts,
 )
-from attnflow.models.loading import LoadedModel
-from tests.models.checkpoints import LIMIT, make_loaded, make_tokenizer
+from attnflow.models.loading import LoadedModel, load_model
+from tests.models.checkpoints import LIMIT, make_loaded, make_model, make_tokenizer
 from tests.refusal import refusal
 
 TEXT = "the key to cabinets"
@@ -241,3 +242,27 @@ def test_swapped_arguments(loaded):
             check_argument_order(model, "the key")
     check_argument_order("the key", loaded)
     check_argument_order(torch.tensor(IDS), None)
+
+
+def test_a_token_without_an_embedding_is_refused():
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens(["beyond"])
+    loaded = load_model(make_model(), tokenizer)
+    with refusal(InputError, "12", "0 to 11"):
+        encode_text(loaded, "the beyond key")
+    valid, invalid = encode_texts(loaded, ["the key", "the beyond key"])
+    assert isinstance(valid, EncodedText)
+    assert isinstance(invalid, InvalidText)
+    assert invalid.why == "other"
+
+
+@pytest.mark.parametrize("text", ["unbekannt", "ganz unbekannt", "[SEP]"])
+def test_a_text_of_unknown_tokens_causes_a_warning(loaded, text):
+    with pytest.warns(UserWarning, match="unknown"):
+        encode_text(loaded, text)
+
+
+@pytest.mark.parametrize("text", ["the unbekannt", "[MASK]", "key"])
+def test_a_text_with_a_known_token_causes_none(loaded, text, recwarn):
+    encode_text(loaded, text)
+    assert not recwarn.list

@@ -197,11 +197,42 @@ def test_code_that_comes_with_a_tokenizer_is_never_run(tmp_path):
     assert (tmp_path / "mine.py").exists()
 
 
-def test_missing_weights_cause_a_warning(tmp_path):
-    save(tmp_path, "BertModel")
-    write_config(tmp_path, architectures=["BertForSequenceClassification"])
-    with pytest.warns(UserWarning, match=r"2 of its weights \(classifier.bias"):
+@pytest.mark.parametrize(
+    ("saved", "needed", "names"),
+    [
+        ("BertModel", "BertForSequenceClassification", ["2", "classifier.bias", "classifier.w"]),
+        ("BertModel", "BertForMaskedLM", ["cls.predictions"]),
+        ("BertForMaskedLM", "BertForSequenceClassification", ["bert.pooler.dense", "classifier."]),
+        ("GPT2Model", "GPT2ForSequenceClassification", ["score.weight"]),
+    ],
+)
+def test_missing_weights_are_refused_by_name(tmp_path, saved, needed, names):
+    save(tmp_path, saved)
+    write_config(tmp_path, architectures=[needed])
+    with refusal(FileError, str(tmp_path), "architectures", *names):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"num_hidden_layers": 3}, ["16", "layer.2.attention", "11 more"]),
+        ({"intermediate_size": 17}, ["8", "intermediate.dense.bias", "[16] instead of [17]"]),
+        ({"num_labels": 3, "id2label": {"0": "a", "1": "b", "2": "c"}}, ["classifier.bias", "[3]"]),
+        ({"vocab_size": 20}, ["word_embeddings", "[12, 8] instead of [20, 8]"]),
+    ],
+)
+def test_a_configuration_that_does_not_fit_the_weights_is_refused(tmp_path, change, names):
+    save(tmp_path)
+    write_config(tmp_path, **change)
+    with refusal(FileError, str(tmp_path), *names):
+        load_model(tmp_path)
+
+
+def test_an_encoder_needs_no_pooler(tmp_path):
+    save(tmp_path, "BertForMaskedLM")
+    write_config(tmp_path, architectures=["BertModel"])
+    assert load_model(tmp_path).task == "encoder"
 
 
 def test_transformers_may_be_missing(monkeypatch):

@@ -8,10 +8,12 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from attnflow.errors import SelectionError
+from attnflow.errors import InputError, SelectionError
 from attnflow.models.prediction import (
     Contrast,
+    label_of,
     log_probabilities,
+    predict,
     probabilities,
     resolve_contrast,
     resolve_target,
@@ -119,3 +121,32 @@ def test_a_tokenizer_with_whole_words_takes_a_space():
     loaded = loaded_with(make_tokenizer())
     for target in ("key", " key"):
         assert resolve_target(loaded, target, len(VOCABULARY)) == VOCABULARY["key"]
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("kind", ["BertForSequenceClassification", "GPT2LMHeadModel"])
+def test_logits_that_are_not_finite_predict_nothing(kind, value):
+    loaded = make_loaded(kind)
+    logits = torch.zeros(len(VOCABULARY))
+    logits[3] = value
+    with refusal(InputError, loaded.name, "NaN"):
+        predict(loaded, logits)
+    with refusal(InputError, "NaN"):
+        resolve_contrast(loaded, logits, 1, 2)
+
+
+def test_a_token_that_is_masked_out_has_the_probability_zero():
+    logits = torch.zeros(len(VOCABULARY))
+    logits[3] = -torch.inf
+    assert predict(make_loaded("GPT2LMHeadModel"), logits, 3).target.probability == 0
+
+
+@pytest.mark.parametrize("name", [None, "", " "])
+def test_a_class_without_a_name_is_called_by_its_index(name):
+    loaded = make_loaded()
+    loaded.model.config.id2label = {0: name, 1: "yes"}
+    assert [label_of(loaded, i) for i in (0, 1, 2)] == ["0", "yes", "2"]
+
+
+def test_a_token_that_the_tokenizer_lacks_is_called_by_its_index():
+    assert label_of(make_loaded("GPT2LMHeadModel"), 500) == "<500>"

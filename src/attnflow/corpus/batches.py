@@ -8,6 +8,7 @@ batch is in `scorer`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,11 +18,12 @@ from attnflow.corpus.example import Example, Outcome, Rejected
 from attnflow.corpus.settings import CPU_BATCH_TOKENS, Settings
 from attnflow.edges.registry import EDGES
 from attnflow.errors import AttnflowError, InputError
-from attnflow.models.inputs import EncodedText, InvalidText, encode_texts
+from attnflow.models.inputs import EncodedText, InvalidText, encode_texts, warn_unknown
 from attnflow.models.loading import LoadedModel
 from attnflow.models.prediction import (
     KINDS,
     SHOWN,
+    invalid_logits,
     label_of,
     logits_of_batch,
     probabilities,
@@ -84,6 +86,7 @@ def plan_shard(loaded: LoadedModel, settings: Settings, examples: Sequence[Examp
             tasks.append(_make_task(loaded, settings, place, example, encoding))
         except AttnflowError as error:
             rejected[place] = Rejected(example, str(error), "other")
+    warn_unknown(loaded, [task.encoded for task in tasks])
     max_texts = len(tasks) if loaded.supports_batches else 1
     max_tokens = settings.batch_tokens or CPU_BATCH_TOKENS
     groups = group_lengths([len(task.tokens) for task in tasks], max_tokens, max_texts)
@@ -155,20 +158,25 @@ class Outcomes:
             )
 
     def predict(self, batch: Sequence[Task], output: Any) -> list[OutcomePair]:
-        """Return the prediction and the target of each text of a batch."""
+        """Return the prediction and the target of each text of a batch.
+
+        A text whose logits are NaN has neither; `Outcomes.importance` returns the error.
+        """
         if self.loaded.task == "encoder":
             return [(None, None)] * len(batch)
         chances = probabilities(self.loaded, self._logits(batch, output))  # [texts, classes]
         n_classes = int(chances.shape[-1])
         # topk, as in `explain`, for the same choice between equal probabilities.
         best = chances.topk(min(SHOWN, n_classes)).indices[:, 0]
-        pairs = zip(best.tolist(), chances.amax(-1).tolist(), strict=True)
-        predictions = [self._outcome(index, chance) for index, chance in pairs]
+        pairs = zip(best.tolist(), chances.sum(-1).tolist(), chances.amax(-1).tolist(), strict=True)
+        predictions = [
+            None if isnan(total) else self._outcome(index, chance) for index, total, chance in pairs
+        ]
         if self.settings.target is None:
             return [(prediction, None) for prediction in predictions]
         index = resolve_target(self.loaded, self.settings.target, n_classes)
-        targets = [self._outcome(index, chance) for chance in chances[:, index].tolist()]
-        return list(zip(predictions, targets, strict=True))
+        targets = zip(predictions, chances[:, index].tolist(), strict=True)
+        return [(p, None if p is None else self._outcome(index, chance)) for p, chance in targets]
 
     def explained_logits(self, batch: Sequence[Task], output: Any) -> Any:
         """Return the logit [texts] of each explained outcome, to take gradients of."""
@@ -180,7 +188,16 @@ class Outcomes:
     def importance(
         self, batch: Sequence[Task], outcomes: Sequence[OutcomePair]
     ) -> list[Importance | AttnflowError]:
-        """Return the importance scores of each text, or the error that prevents them."""
+        """Return the importance scores of each text, or the error that prevents its result."""
+        scores: list[Importance | AttnflowError] = list(self._importance(batch, outcomes))
+        if self.loaded.task == "encoder":
+            return scores
+        pairs = zip(outcomes, scores, strict=True)
+        return [invalid_logits(self.loaded) if o[0] is None else score for o, score in pairs]
+
+    def _importance(
+        self, batch: Sequence[Task], outcomes: Sequence[OutcomePair]
+    ) -> Sequence[Importance | AttnflowError]:
         if not self.settings.importance:
             return [{}] * len(batch)
         if self.loaded.task != "classifier":
@@ -226,8 +243,9 @@ class Outcomes:
 
 
 def _explained_indices(outcomes: Sequence[OutcomePair]) -> list[int]:
-    """Return the index of the explained outcome of each text: the target if there is one."""
-    return [
-        (target or prediction).index  # type: ignore[union-attr]
-        for prediction, target in outcomes
-    ]
+    """Return the index of the explained outcome of each text: the target if there is one.
+
+    A text without an outcome is rejected later; any index does.
+    """
+    explained = (target or prediction for prediction, target in outcomes)
+    return [0 if outcome is None else outcome.index for outcome in explained]

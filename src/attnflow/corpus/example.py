@@ -121,6 +121,9 @@ def _check_text(example: Example, text: str) -> Row:
         return Rejected(replace(example, text=excerpt(text)), reason, "too_long")
     if not text.strip():
         return Rejected(example, "the text is empty; expected at least one word.", "empty")
+    if "\0" in text:  # as in UTF-16 that is read as UTF-8
+        place = text.index("\0")
+        return _invalid_encoding(replace(example, text=excerpt(text)), 0, place)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -153,7 +156,7 @@ def excerpt(content: str | bytes) -> str:
 
 
 def _invalid_encoding(example: Example, code: int, place: int) -> Rejected:
-    reason = f"0x{code:02x} at {place} is not valid UTF-8; expected text in UTF-8."
+    reason = f"0x{code:02x} at {place} is not valid text; expected text in UTF-8."
     return Rejected(example, reason, "encoding")
 
 

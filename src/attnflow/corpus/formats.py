@@ -1,15 +1,17 @@
-"""Input formats: plain text, CSV, TSV, JSON Lines, Parquet, and Hugging Face data sets.
+"""Input formats: plain text, JSON Lines, Parquet, and Hugging Face data sets.
 
 Each reader is a stream of rows, valid or rejected. Text formats may be gzipped; at most one line is
-held in memory, and of a long line at most as much as a text may have. Choosing the reader for an
-input is in `readers`.
+held in memory, and of a long line at most as much as a text may have. CSV and TSV are in
+`delimited`; choosing the reader for an input is in `readers`.
 """
 
-import csv
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
@@ -58,29 +60,6 @@ def read_json_lines(path: Path, text_column: str | None, id_column: str | None) 
                 yield _read_json_row(index, line, column, id_column)
             else:
                 yield _reject_long_line(index, line)
-
-
-def read_delimited(
-    path: Path, delimiter: str, text_column: str | None, id_column: str | None
-) -> Iterator[Row]:
-    """Read one example per record of CSV (delimiter ",") or TSV (delimiter tab, no quotes).
-
-    The first record is the header.
-    Raises InputError or SelectionError if there is no such column, FileError without a header.
-    """
-    limit = csv.field_size_limit(MAX_CHARACTERS)
-    try:
-        with open_bytes(path) as file:
-            lines = _CountedLines(file)
-            reader = csv.reader(
-                lines,
-                delimiter=delimiter,
-                quoting=csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE,
-                strict=True,
-            )
-            yield from _read_records(reader, lines, path, text_column, id_column)
-    finally:
-        csv.field_size_limit(limit)
 
 
 def read_parquet(path: Path, text_column: str | None, id_column: str | None) -> Iterator[Row]:
@@ -172,10 +151,28 @@ def open_parquet(path: Path) -> Any:
         raise _unreadable(path, error) from error
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file for reading, through gzip if its name ends in .gz."""
-    zipped = path.suffix.lower() == ".gz"
-    return cast(IO[bytes], gzip.open(path, "rb")) if zipped else path.open("rb")
+@contextmanager
+def open_bytes(path: Path, *, unzip: bool = True) -> Iterator[IO[bytes]]:
+    """Open a file for reading. unzip: whether to read it through gzip if its name ends in .gz.
+
+    Raises FileError if it cannot be opened or read.
+    """
+    zipped = unzip and path.suffix.lower() == ".gz"
+    try:
+        with gzip.open(path, "rb") if zipped else path.open("rb") as file:
+            yield cast(IO[bytes], file)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise FileError(
+            f"{path} cannot be unzipped ({error})",
+            expected="a complete gzip file",
+            fix="Download or compress it again.",
+        ) from error
+    except OSError as error:
+        raise FileError(
+            f"{path} cannot be read ({error.strerror or error})",
+            expected="a file that can be read",
+            fix="Check the file and its permissions.",
+        ) from error
 
 
 def split_lines(file: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
@@ -185,9 +182,9 @@ def split_lines(file: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
     """
     first = True
     while line := file.readline(MAX_BYTES + 1):
+        complete = len(line) <= MAX_BYTES or line.endswith(b"\n")
         if first:
             line, first = line.removeprefix(BOM), False
-        complete = len(line) <= MAX_BYTES or line.endswith(b"\n")
         if not complete:
             while (rest := file.readline(BLOCK)) and not rest.endswith(b"\n"):
                 pass
@@ -197,7 +194,8 @@ def split_lines(file: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
 def choose_text_column(names: Sequence[str], requested: str | None, source: str) -> str:
     """Return the column of the texts: the requested one, else `text` or `sentence`, else the only.
 
-    Raises SelectionError if there is no such column, InputError if it must be named.
+    Raises SelectionError if there is no such column, InputError if it must be named, or if several
+    columns have its name.
 
     >>> choose_text_column(["id", "sentence"], None, "a.csv")
     'sentence'
@@ -207,6 +205,7 @@ def choose_text_column(names: Sequence[str], requested: str | None, source: str)
         return requested
     for name in DEFAULT_COLUMNS:
         if name in names:
+            check_column(names, name, source)
             return name
     if len(names) == 1:
         return names[0]
@@ -218,7 +217,13 @@ def choose_text_column(names: Sequence[str], requested: str | None, source: str)
 
 
 def check_column(names: Sequence[str], requested: str, source: str) -> None:
-    """Raise SelectionError if there is no column of that name."""
+    """Raise SelectionError if there is no column of that name, InputError if there are several."""
+    if names.count(requested) > 1:
+        raise InputError(
+            f"{source} has {names.count(requested)} columns named {requested!r}",
+            expected="one",
+            fix="Rename the others, or use another column.",
+        )
     if requested not in names:
         close = get_close_matches(requested, names, n=1, cutoff=0.3)
         raise SelectionError(
@@ -252,7 +257,8 @@ def _read_json_row(index: int, line: bytes, column: str | None, id_column: str |
     if not line.strip():
         return reject_row(index, number, "the line is empty; expected a JSON object.", "empty")
     try:
-        value: Any = json.loads(line.decode("utf-8"))
+        columns = (column, id_column)
+        value: Any = json.loads(line.decode("utf-8"), object_pairs_hook=partial(_to_dict, columns))
     except UnicodeDecodeError:
         return check_value(index, None, content, number)  # reports the invalid byte
     except (ValueError, RecursionError) as error:
@@ -269,77 +275,15 @@ def _read_json_row(index: int, line: bytes, column: str | None, id_column: str |
     return check_value(index, id, value.get(column) if column is not None else None, number)
 
 
-class _CountedLines:
-    """The lines of a file as text. characters: how many were read since it was last set to 0."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.lines, self.characters = split_lines(file), 0
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        text = next(self.lines)[0].decode("utf-8", "surrogateescape")
-        self.characters += len(text)
-        return text
-
-
-def _read_records(
-    reader: Any,
-    lines: _CountedLines,
-    path: Path,
-    text_column: str | None,
-    id_column: str | None,
-) -> Iterator[Row]:
-    try:
-        header = next(reader)
-    except (StopIteration, csv.Error) as error:
-        raise FileError(
-            f"{path} has no header ({str(error) or 'the file is empty'})",
-            expected="column names in the first line",
-            fix="Add a header.",
-        ) from error
-    text_cell = header.index(choose_text_column(header, text_column, str(path)))
-    id_cell = None
-    if id_column is not None:
-        check_column(header, id_column, str(path))
-        id_cell = header.index(id_column)
-    index = 0
-    while True:
-        start, lines.characters = reader.line_num + 1, 0
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield _reject_record(index, start, reader.line_num, lines.characters, error)
-        else:
-            yield _read_cells(index, start, cells, len(header), text_cell, id_cell)
-        index += 1
-
-
-def _reject_record(index: int, start: int, end: int, characters: int, error: csv.Error) -> Row:
-    """Reject a record with invalid syntax. An open quote can extend it over many lines."""
-    lines = f"line {start}" if start >= end else f"lines {start} to {end}"
-    if characters > MAX_CHARACTERS:
-        reason = (
-            f"{lines}: the record has more than {MAX_CHARACTERS:,} characters; expected fewer, and "
-            "a closing quote for each quote."
-        )
-        return reject_row(index, start, reason, "too_long")
-    return reject_row(index, start, f"{lines}: {error}; expected a CSV record.", "malformed")
-
-
-def _read_cells(
-    index: int, line: int, cells: list[str], width: int, text_cell: int, id_cell: int | None
-) -> Row:
-    if not cells:
-        return reject_row(index, line, "the line is empty; expected a record.", "empty")
-    if len(cells) > width:
-        reason = f"the record has {len(cells)} cells; expected {width}, as in the header."
-        return reject_row(index, line, reason, "malformed", cells[text_cell])
-    id = cells[id_cell] if id_cell is not None and id_cell < len(cells) else None
-    return check_value(index, id, cells[text_cell] if text_cell < len(cells) else None, line)
+def _to_dict(columns: Sequence[str | None], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dict. Raises ValueError if it has one of the columns twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        for column in columns:
+            if column is not None and names.count(column) > 1:
+                raise ValueError(f"{column!r} occurs {names.count(column)} times")
+    return values
 
 
 def _reject_long_line(index: int, line: bytes) -> Row:
@@ -361,6 +305,8 @@ def _to_python(pyarrow: Any, column: Any) -> list[Any]:
         return list(column.to_pylist())
     except UnicodeDecodeError:
         return list(column.cast(pyarrow.large_binary()).to_pylist())
+    except (OverflowError, ValueError, pyarrow.ArrowException):  # a date that Python does not have
+        return [getattr(value, "value", None) for value in column]
 
 
 def _check_text_type(pyarrow: Any, path: Path, column: str, arrow_type: Any) -> None:

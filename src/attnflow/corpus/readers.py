@@ -4,8 +4,6 @@
 in `formats`.
 """
 
-import gzip
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +12,7 @@ from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any, get_args
 
+from attnflow.corpus.delimited import read_delimited
 from attnflow.corpus.example import Example, Row, check_value
 from attnflow.corpus.formats import (
     BLOCK,
@@ -21,7 +20,6 @@ from attnflow.corpus.formats import (
     open_bytes,
     open_parquet,
     read_dataset,
-    read_delimited,
     read_json_lines,
     read_parquet,
     read_text,
@@ -42,6 +40,10 @@ FORMATS: dict[str, Format] = {
 }
 
 
+SAMPLE = 2**16  # bytes at the start of a file that tell its encoding
+MAX_ZEROS = 0.05  # of these bytes, in text that is not UTF-16 or UTF-32
+
+
 @dataclass(frozen=True)
 class Source:
     """An input that can be read several times, always with the same rows.
@@ -49,8 +51,8 @@ class Source:
     name: its path or address. format: "text", "csv", ..., "dataset" or "list".
     checksum: identifies the content; has_input_id: whether it is the caller's input ID instead.
     count: the number of rows, for CSV an upper bound; None if it is unknown.
-    rows: reads the input from the start. unchanged: whether the input still has this checksum,
-    judged by its size and modification time.
+    rows: reads the input from the start. unchanged: whether the input still has this checksum; it
+    is computed again only if the file was touched.
     """
 
     name: str
@@ -79,6 +81,12 @@ def open_source(
     is identified by its fingerprint.
     Raises FileError, InputError or SelectionError if the input cannot be read.
     """
+    if input_id is not None and not input_id.strip():
+        raise InputError(
+            f"input_id is {input_id!r}",
+            expected="a name that identifies the input",
+            fix="Choose one, or remove --input-id (input_id=...): a checksum is then computed.",
+        )
     source = _open(data, text_column, id_column, format, input_id)
     return replace(source, has_input_id=input_id is not None)
 
@@ -108,7 +116,10 @@ def _open(
     input_id: str | None,
 ) -> Source:
     if isinstance(data, list | tuple):
+        _check_no_options("a list", text_column=text_column, id_column=id_column, format=format)
         return _open_list(data, input_id)
+    if hasattr(data, "select_columns") or str(data).startswith("hf:"):
+        _check_no_options("a data set", format=format)
     if isinstance(data, str) and data.startswith("hf:"):
         name, dataset = load_dataset(data)
         return _open_dataset(dataset, name, text_column, id_column, input_id)
@@ -143,8 +154,10 @@ def _open_file(
         "parquet": partial(read_parquet, path, text_column, id_column),
     }
     if format != "parquet":
-        _check_not_utf16(path)
-    state = _file_state(path)
+        _check_utf8(path)
+    if format == "text":
+        _check_no_options("plain text", text_column=text_column, id_column=id_column)
+    state = _FileState.read(path)
     checksum, count = _scan(path, format) if input_id is None else (input_id, None)
     next(readers[format](), None)  # reports a missing column now, not after an hour
     return Source(
@@ -153,8 +166,19 @@ def _open_file(
         checksum,
         count,
         readers[format],
-        lambda: _file_state(path) == state,
+        _ChangeDetector(path, state, None if input_id else checksum),
     )
+
+
+def _check_no_options(kind: str, **options: str | None) -> None:
+    """Raise InputError if one of the options is given, which this kind of input does not have."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(
+                f"{name} is {value!r}, and the input is {kind}",
+                expected=f"an input with a choice of {name.replace('_', ' ')}s",
+                fix=f"Remove --{name.replace('_', '-')} ({name}=...).",
+            )
 
 
 def _open_dataset(
@@ -177,19 +201,62 @@ def _open_list(texts: Sequence[Any], input_id: str | None) -> Source:
     return Source("list", "list", input_id or _checksum_rows(rows())[0], len(texts), rows)
 
 
-def _file_state(path: Path) -> tuple[int, int] | None:
-    """Return size and modification time of a file; None if it does not exist."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_size, stat.st_mtime_ns
+@dataclass(frozen=True)
+class _FileState:
+    """What the file system knows of a file.
+
+    changed: the time when content, times or permissions were last changed, which programs cannot
+    set; on Windows the time of creation.
+    """
+
+    size: int
+    modified: int
+    changed: int
+    inode: int
+
+    @classmethod
+    def read(cls, path: Path) -> "_FileState | None":
+        """Return the state of a file; None if it does not exist."""
+        try:
+            stat = path.stat()
+        except OSError:
+            return None
+        return cls(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+
+
+class _ChangeDetector:
+    """Whether a file has the same content as before. checksum: None if it was not computed."""
+
+    def __init__(self, path: Path, state: _FileState | None, checksum: str | None) -> None:
+        self.path, self.state, self.checksum = path, state, checksum
+
+    def __call__(self) -> bool:
+        before, now = self.state, _FileState.read(self.path)
+        if now == before:
+            return True
+        if before is None or now is None:
+            return False
+        if (now.size, now.modified) != (before.size, before.modified):
+            return False
+        # The file was replaced or touched, perhaps with its time set back.
+        if self.checksum is not None and _checksum(self.path) != self.checksum:
+            return False
+        self.state = now
+        return True
+
+
+def _checksum(path: Path) -> str:
+    digest = sha256()
+    with open_bytes(path, unzip=False) as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _scan(path: Path, format: Format) -> tuple[str, int | None]:
     """Return the SHA-256 of a file and the number of its rows."""
     digest, lines = sha256(), _LineCounter()
-    with path.open("rb") as file:
+    with open_bytes(path, unzip=False) as file:
         while block := file.read(BLOCK):
             digest.update(block)
             lines.add(block)
@@ -218,25 +285,21 @@ class _LineCounter:
 
 def _count_zipped(path: Path) -> _LineCounter:
     lines = _LineCounter()
-    try:
-        with open_bytes(path) as file:
-            while block := file.read(BLOCK):
-                lines.add(block)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise FileError(
-            f"{path} cannot be unzipped ({error})",
-            expected="a complete gzip file",
-            fix="Download or compress it again.",
-        ) from error
+    with open_bytes(path) as file:
+        while block := file.read(BLOCK):
+            lines.add(block)
     return lines
 
 
-def _check_not_utf16(path: Path) -> None:
-    with path.open("rb") as file:
-        start = file.read(2)
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+def _check_utf8(path: Path) -> None:
+    """Raise FileError if a file is in UTF-16 or UTF-32, with or without a byte order mark."""
+    with open_bytes(path) as file:
+        start = file.read(SAMPLE)
+    # In both encodings, common characters have a zero byte at every second place at least.
+    zeros = max(start[parity::2].count(0) for parity in (0, 1))
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or zeros > len(start) * MAX_ZEROS:
         raise FileError(
-            f"{path} is text in UTF-16",
+            f"{path} is text in UTF-16 or UTF-32",
             expected="UTF-8",
             fix="Convert it: iconv -f UTF-16 -t UTF-8",
         )

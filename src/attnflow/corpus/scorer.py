@@ -8,7 +8,7 @@ several batches. Therefore the numbers do not depend on the number of threads or
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from typing import Any, TypeAlias, cast
@@ -28,7 +28,7 @@ from attnflow.layers import resolve_residual
 from attnflow.methods.registry import METHODS
 from attnflow.methods.rollout import multiply_layers
 from attnflow.models.inputs import collate
-from attnflow.models.loading import load_model, move_model
+from attnflow.models.loading import first_line, load_model, move_model
 from attnflow.optional import import_optional
 from attnflow.selection import resolve_layers
 from attnflow.words import Words
@@ -76,9 +76,32 @@ class Scorer:
         return plan_shard(self.loaded, self.settings, examples)
 
     def run_batch(self, batch: Sequence[Task]) -> "CapturedBatch":
-        """Run the model on a batch. Call it within `single_torch_thread`."""
-        with self._exclusive:
-            return self._run_padded(batch) if self.padded else self._run_graphs(batch)
+        """Run the model on a batch. Call it within `single_torch_thread`.
+
+        If it fails, it runs on each text alone; a text that it cannot take is rejected.
+        """
+        torch = import_optional("torch", "running a model")
+        try:
+            with self._exclusive:
+                return self._run_padded(batch) if self.padded else self._run_graphs(batch)
+        except torch.OutOfMemoryError:
+            raise
+        except (IndexError, RuntimeError) as error:
+            if len(batch) > 1:
+                return SplitBatch(tuple(self.run_batch([task]) for task in batch))
+            if not self._runs_on_first_token(batch[0]):
+                raise  # not a problem of this text
+            return SplitBatch((), {batch[0].place: reject_failed(batch[0].example, error)})
+
+    def _runs_on_first_token(self, task: Task) -> bool:
+        torch = import_optional("torch", "running a model")
+        inputs = collate(self.loaded, [task.encoded])
+        try:
+            with self._exclusive, torch.inference_mode():
+                self.loaded.model(**{name: values[:, :1] for name, values in inputs.items()})
+        except (IndexError, RuntimeError):
+            return False
+        return True
 
     def _prepare_padded(self) -> bool:
         """Prepare the model for padded batches, and return whether they serve these settings."""
@@ -262,7 +285,21 @@ class GraphBatch:
         return scores
 
 
-CapturedBatch: TypeAlias = PaddedBatch | GraphBatch
+@dataclass(frozen=True, eq=False)
+class SplitBatch:
+    """A batch whose texts ran alone. rejected: those that the model cannot take, by their place."""
+
+    parts: tuple["CapturedBatch", ...]
+    rejected: Mapping[int, Rejected] = field(default_factory=dict)
+
+
+CapturedBatch: TypeAlias = PaddedBatch | GraphBatch | SplitBatch
+
+
+def reject_failed(example: Example, error: Exception) -> Rejected:
+    """Reject an example that the model failed on."""
+    reason = f"the model failed ({first_line(error)}); expected a text that it can take."
+    return Rejected(example, reason, "other")
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,6 +323,11 @@ def score_captured(
 
 def score_batch(settings: Settings, batch: CapturedBatch) -> dict[int, Result]:
     """Return the result of each example of a batch, by its index in the shard."""
+    if isinstance(batch, SplitBatch):
+        parts = [score_batch(settings, part) for part in batch.parts]
+        return {
+            place: result for part in (batch.rejected, *parts) for place, result in part.items()
+        }
     results: dict[int, Result] = {}
     for i, example in enumerate(batch.examples):
         try:

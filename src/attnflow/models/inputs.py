@@ -114,7 +114,34 @@ def encode_text(loaded: LoadedModel, text: str, *, truncate: Truncate = "error")
     if limit is not None and len(ids) > limit:
         _check_length(loaded, len(ids), limit, truncate)
         encoding = _tokenize(loaded.tokenizer, text, truncation=True, max_length=limit)
-    return _encode(loaded, text, encoding, _argument_filter(loaded))
+    _check_ids(loaded, encoding["input_ids"])
+    encoded = _encode(loaded, text, encoding, _argument_filter(loaded))
+    if not has_known_tokens(loaded, encoded):
+        _warn_unknown(loaded, "the text")
+    return encoded
+
+
+def has_known_tokens(loaded: LoadedModel, encoded: EncodedText) -> bool:
+    """Whether a text has a token that is neither special nor the unknown token."""
+    unknown = getattr(loaded.tokenizer, "unk_token_id", None)
+    ids = encoded.inputs["input_ids"][0].tolist()
+    marks = zip(ids, encoded.special, strict=False)  # a decoder adds a special token
+    return any(i != unknown and not special for i, special in marks)
+
+
+def warn_unknown(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> None:
+    """Warn if none of several texts has a token that the model knows."""
+    if encoded and not any(has_known_tokens(loaded, text) for text in encoded):
+        _warn_unknown(loaded, f"{len(encoded):,} texts")
+
+
+def _warn_unknown(loaded: LoadedModel, where: str) -> None:
+    warn(
+        f"the tokenizer of {loaded.name} finds only unknown or special tokens in {where}, which "
+        "tell the model nothing. Check the language of the text, and the tokenizer.",
+        UserWarning,
+        stacklevel=5,
+    )
 
 
 def encode_texts(
@@ -138,12 +165,15 @@ def encode_texts(
         reason = f"the text cannot be tokenized ({error}); expected plain text."
         return [InvalidText(reason, "other")]
     limit, is_argument = loaded.max_length, _argument_filter(loaded)
+    n_ids = _vocabulary_size(loaded)
     encoded: list[EncodedText | InvalidText] = []
     for text, encoding in zip(texts, encodings, strict=True):
         ids = encoding["input_ids"]
         too_long = limit is not None and len(ids) > limit
         if too_long or not text.strip() or not ids:
             encoded.append(_explain_invalid(loaded, text, "too_long" if too_long else "empty"))
+        elif max(ids) >= n_ids:
+            encoded.append(_explain_invalid(loaded, text, "other"))
         else:
             encoded.append(_encode(loaded, text, encoding, is_argument, find=words))
     return encoded
@@ -301,7 +331,7 @@ def _cuts_left(loaded: LoadedModel) -> bool:
 
 
 def _explain_invalid(
-    loaded: LoadedModel, text: str, why: Literal["empty", "too_long"]
+    loaded: LoadedModel, text: str, why: Literal["empty", "too_long", "other"]
 ) -> EncodedText | InvalidText:
     """Return the error that `encode_text` raises for a text."""
     try:
@@ -332,14 +362,7 @@ def _encode_ids(
     loaded: LoadedModel, row: Mapping[str, list[int]], *, truncate: Truncate
 ) -> EncodedText:
     """Describe the token ids of one text as `encode_text` does."""
-    n_ids = _vocabulary_size(loaded)
-    unknown = [i for i in row["input_ids"] if not 0 <= i < n_ids]
-    if unknown:
-        raise InputError(
-            f"input_ids contains {unknown[0]}",
-            expected=f"0 to {n_ids - 1}, the vocabulary of {loaded.name}",
-            fix="Use the tokenizer of the model.",
-        )
+    _check_ids(loaded, row["input_ids"])
     limit, n = loaded.max_length, len(row["input_ids"])
     if limit is not None and n > limit:
         _check_length(loaded, n, limit, truncate)
@@ -354,8 +377,23 @@ def _encode_ids(
     return _encode(loaded, str(text), encoding, _argument_filter(loaded))
 
 
+def _check_ids(loaded: LoadedModel, ids: Sequence[int]) -> None:
+    """Raise InputError for token ids that the model has no embedding of."""
+    n_ids = _vocabulary_size(loaded)
+    unknown = [i for i in ids if not 0 <= i < n_ids]
+    if unknown:
+        raise InputError(
+            f"input_ids contains {unknown[0]}",
+            expected=f"0 to {n_ids - 1}, the vocabulary of {loaded.name}",
+            fix="Use the tokenizer of the model.",
+        )
+
+
 def _vocabulary_size(loaded: LoadedModel) -> int:
     """The number of token embeddings; the size of the tokenizer if that is unknown."""
-    embeddings = getattr(loaded.model, "get_input_embeddings", lambda: None)()
+    try:
+        embeddings = getattr(loaded.model, "get_input_embeddings", lambda: None)()
+    except NotImplementedError:
+        embeddings = None
     weight = getattr(embeddings, "weight", None)
     return len(loaded.tokenizer) if weight is None else int(weight.shape[0])

@@ -8,10 +8,10 @@ mode or on another device and restore it. `attnflow.models.inputs` turns text in
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from logging import ERROR, getLogger
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, TypeAlias
-from warnings import warn
 
 from attnflow.errors import FileError, InputError
 from attnflow.models.builtin import (
@@ -39,6 +39,7 @@ TEXT_TASKS: tuple[TaskRow, ...] = (
 )
 WEIGHTS_FILES = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
+NAMED_WEIGHTS = 5  # of those that are missing, in an error message
 NO_LIMIT = 10**6  # tokenizers without a limit have a model_max_length of 1e30
 
 
@@ -118,7 +119,7 @@ def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
     A model object stays in its mode and on its device.
     Raises FileError for a checkpoint that is missing, has no safetensors weights or needs its own
     code; InputError if there is no tokenizer; MissingDependencyError without transformers.
-    Warns if weights are missing, because these are random.
+    A checkpoint that lacks weights is refused too, because these would be random.
 
     >>> load_model("verb-number").task
     'classifier'
@@ -303,8 +304,8 @@ def load_checkpoint(name: str, tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
     """Load the checkpoint in a folder or of a hub name, with the class that it was saved from.
 
     tasks: the tasks to choose from. Returns the task and the model.
-    Raises FileError if the checkpoint is missing or broken, has no safetensors weights or needs
-    its own code.
+    Raises FileError if the checkpoint is missing or broken, has no safetensors weights, lacks some
+    of them, or needs its own code.
     """
     transformers = import_optional("transformers", "loading a model")
     config = _read_config(name)
@@ -314,16 +315,21 @@ def load_checkpoint(name: str, tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
     loaders = {task: loader for task, _, loader in tasks}
     loader = getattr(transformers, loaders.get(task, "AutoModel"))
     try:
-        model, report = loader.from_pretrained(
-            name, use_safetensors=True, trust_remote_code=False, output_loading_info=True
-        )
+        with errors_only():
+            model, report = loader.from_pretrained(
+                name,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # _check_weights names them
+            )
     except Exception as error:  # transformers raises many kinds of errors
         raise FileError(
             f"{name} cannot be loaded ({first_line(error)})",
             expected="a checkpoint as model.save_pretrained writes it",
             fix="Check the folder, or save the model again.",
         ) from error
-    _warn_missing_weights(name, task, report["missing_keys"])
+    _check_weights(name, task, report)
     return task, model
 
 
@@ -435,16 +441,34 @@ def _check_safetensors(name: str) -> None:
     )
 
 
-def _warn_missing_weights(name: str, task: Task, missing: Iterable[str]) -> None:
-    """Warn of weights that are not in the checkpoint, and are random therefore."""
+@contextmanager
+def errors_only() -> Iterator[None]:
+    """Hide the warnings that transformers logs; ours say what matters."""
+    logger = getLogger("transformers")
+    before = logger.level
+    logger.setLevel(ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _check_weights(name: str, task: Task, report: Mapping[str, Any]) -> None:
+    """Raise FileError if the model has weights that the checkpoint lacks: they would be random."""
     # Nothing depends on the pooler of an encoder.
-    lost = sorted(key for key in missing if task != "encoder" or "pooler" not in key)
+    lost = sorted(key for key in report["missing_keys"] if task != "encoder" or "pooler" not in key)
+    lost += [
+        f"{key} ({list(saved)} instead of {list(needed)})"
+        for key, saved, needed in sorted(report.get("mismatched_keys", ()))
+    ]
     if lost:
-        warn(
-            f"{name} lacks {len(lost)} of its weights ({', '.join(lost[:3])}). They are random, "
-            "and so are the predictions. Load a checkpoint that was trained for its task.",
-            UserWarning,
-            stacklevel=5,
+        more = f" and {len(lost) - NAMED_WEIGHTS} more" if len(lost) > NAMED_WEIGHTS else ""
+        raise FileError(
+            f"{name} lacks {len(lost)} of the weights that its class needs: "
+            f"{', '.join(lost[:NAMED_WEIGHTS])}{more}",
+            expected=f"all weights of a model of the kind {task!r}; others would be random",
+            fix="Use a checkpoint that was trained for its task, or name the class that it was "
+            "saved from in `architectures` of its config.json.",
         )
 
 

@@ -136,9 +136,11 @@ def predict(loaded: LoadedModel, logits: Any, target: int | str | None = None) -
     """Return the prediction for logits [classes].
 
     target: the class or token to explain, by index or name. Default: the most probable one.
-    Raises SelectionError if there is no such class or token.
+    Raises SelectionError if there is no such class or token, InputError if the logits are NaN.
     """
     chances = probabilities(loaded, logits.detach())
+    if bool(chances.isnan().any()):
+        raise invalid_logits(loaded)
     best = chances.topk(min(SHOWN, chances.shape[-1])).indices.tolist()
     explained = best[0] if target is None else resolve_target(loaded, target, chances.shape[-1])
 
@@ -146,6 +148,16 @@ def predict(loaded: LoadedModel, logits: Any, target: int | str | None = None) -
         return Outcome(label_of(loaded, index), index, float(chances[index]))
 
     return Prediction(KINDS[loaded.task], tuple(map(outcome, best)), outcome(explained))
+
+
+def invalid_logits(loaded: LoadedModel) -> InputError:
+    """Return the error for logits whose probabilities are NaN."""
+    return InputError(
+        f"{loaded.name} returned logits that are NaN or infinite",
+        expected="numbers, which have probabilities",
+        fix="Check the weights of the model, and run it with another type: some models overflow "
+        "in float16.",
+    )
 
 
 @dataclass(frozen=True)
@@ -197,11 +209,12 @@ def label_of(loaded: LoadedModel, index: int) -> str:
     """Return the name of a class, or the text of a token in the vocabulary."""
     if loaded.task == "classifier":
         names = getattr(getattr(loaded.model, "config", None), "id2label", None) or {}
-        return str(names.get(index, index))
+        name = names.get(index)
+        return str(index if name is None or not str(name).strip() else name)
     text = loaded.tokenizer.decode([index]).strip()
     if text and "\N{REPLACEMENT CHARACTER}" not in text:
         return str(text)
-    return str(loaded.tokenizer.convert_ids_to_tokens(index))
+    return _name(loaded.tokenizer, index)
 
 
 def resolve_target(loaded: LoadedModel, target: int | str, n: int) -> int:
@@ -263,5 +276,6 @@ def _find_token(loaded: LoadedModel, target: str, n: int) -> int:
 
 
 def _name(tokenizer: Any, index: int) -> str:
-    """Return a token as it is called in the vocabulary."""
-    return str(tokenizer.convert_ids_to_tokens(index))
+    """Return a token as it is called in the vocabulary, or its index as in `EncodedText.tokens`."""
+    name = tokenizer.convert_ids_to_tokens(index)
+    return f"<{index}>" if name is None else str(name)

@@ -72,8 +72,8 @@ def load_image_model(model: Any, processor: Any = None) -> LoadedImageModel:
     model: a transformers model, a folder, a hub name, or a LoadedImageModel, which is returned as
     it is. A model object stays in its mode and on its device.
     processor: an object, a folder or a name. Default: the processor saved with the model.
-    Raises FileError for a checkpoint that is missing, has no safetensors weights or needs its own
-    code; InputError if there is no processor. Warns if weights are missing.
+    Raises FileError for a checkpoint that is missing, has no safetensors weights, lacks some of
+    them, or needs its own code; InputError if there is no processor.
     """
     if isinstance(model, LoadedImageModel):
         return model

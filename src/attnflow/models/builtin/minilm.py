@@ -5,9 +5,7 @@ An adapter adds a low-rank matrix B A to each linear map W of the encoder's laye
 `attnflow.paper`.
 """
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,7 +17,7 @@ from torch.nn.utils import parametrize
 
 from attnflow.errors import FileError
 from attnflow.models.builtin import ADAPTER_FILE, find_encoder
-from attnflow.models.loading import Task
+from attnflow.models.loading import Task, errors_only
 from attnflow.optional import import_optional
 from attnflow.storage import write_atomic
 
@@ -71,7 +69,7 @@ def build_model(class_name: str, encoder: str | Path | None = None) -> tuple[Any
     if class_name == CLASSIFIER:
         names = dict(enumerate(LABELS))
         options = {"id2label": names, "label2id": {name: i for i, name in names.items()}}
-    with _errors_only():
+    with errors_only():  # the head is random
         model, report = getattr(transformers, class_name).from_pretrained(
             str(encoder or find_encoder()),
             use_safetensors=True,
@@ -84,18 +82,6 @@ def build_model(class_name: str, encoder: str | Path | None = None) -> tuple[Any
         new |= {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}
     named = {name for name, _ in model.named_parameters()}  # has tied weights once
     return model, new & named
-
-
-@contextmanager
-def _errors_only() -> Iterator[None]:
-    """Hide the warning of transformers that the head is random."""
-    logger = logging.getLogger("transformers")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 class LowRank(nn.Module):

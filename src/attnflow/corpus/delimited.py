@@ -5,7 +5,7 @@ record of its own.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
@@ -26,7 +26,11 @@ Place: TypeAlias = Literal["start", "plain", "quoted", "quote"]
 
 
 def read_delimited(
-    path: Path, delimiter: str, text_column: str | None, id_column: str | None
+    path: Path,
+    delimiter: str,
+    text_column: str | None,
+    id_column: str | None,
+    fields: Sequence[str] = (),
 ) -> Iterator[Row]:
     """Read one example per record of CSV (delimiter ",") or TSV (delimiter tab, no quotes).
 
@@ -43,7 +47,7 @@ def read_delimited(
                 quoting=csv.QUOTE_MINIMAL if lines.has_quotes else csv.QUOTE_NONE,
                 strict=True,
             )
-            yield from _read_records(reader, lines, path, text_column, id_column)
+            yield from _read_records(reader, lines, path, (text_column, id_column, *fields))
     finally:
         csv.field_size_limit(limit)
 
@@ -143,9 +147,9 @@ def _read_records(
     reader: Any,
     lines: _Lines,
     path: Path,
-    text_column: str | None,
-    id_column: str | None,
+    columns: Sequence[str | None],
 ) -> Iterator[Row]:
+    """Yield the rows. columns: of the text, of the ID, and further ones."""
     try:
         header = next(reader)
     except (StopIteration, csv.Error) as error:
@@ -154,11 +158,10 @@ def _read_records(
             expected="column names in the first line",
             fix="Add a header.",
         ) from error
-    text_cell = header.index(choose_text_column(header, text_column, str(path)))
-    id_cell = None
-    if id_column is not None:
-        check_column(header, id_column, str(path))
-        id_cell = header.index(id_column)
+    text_column = choose_text_column(header, columns[0], str(path))
+    for name in columns[1:]:
+        if name is not None:
+            check_column(header, name, str(path))
     index = 0
     while True:
         lines.begin_record()
@@ -169,7 +172,8 @@ def _read_records(
         except csv.Error as error:
             yield _reject_record(index, lines, error)
         else:
-            yield _read_cells(index, lines.first, cells, len(header), text_cell, id_cell)
+            names = (text_column, *columns[1:])
+            yield _read_cells(index, lines.first, cells, header, names)
         index += 1
 
 
@@ -193,12 +197,21 @@ def _reject_record(index: int, lines: _Lines, error: csv.Error) -> Row:
 
 
 def _read_cells(
-    index: int, line: int, cells: list[str], width: int, text_cell: int, id_cell: int | None
+    index: int, line: int, cells: list[str], header: list[str], columns: Sequence[str | None]
 ) -> Row:
+    """Return the row of a record. columns: of the text, of the ID, and further ones."""
     if not cells:
         return reject_row(index, line, "the line is empty; expected a record.", "empty")
-    if len(cells) > width:
-        reason = f"the record has {len(cells)} cells; expected {width}, as in the header."
-        return reject_row(index, line, reason, "malformed", cells[text_cell])
-    id = cells[id_cell] if id_cell is not None and id_cell < len(cells) else None
-    return check_value(index, id, cells[text_cell] if text_cell < len(cells) else None, line)
+    text_column, id_column, *fields = columns
+    if len(cells) > len(header):
+        reason = f"the record has {len(cells)} cells; expected {len(header)}, as in the header."
+        text = cells[header.index(str(text_column))]
+        return reject_row(index, line, reason, "malformed", text)
+    values: dict[str | None, str] = dict(zip(header, cells, strict=False))
+    return check_value(
+        index,
+        values.get(id_column),
+        values.get(text_column),
+        line,
+        {str(name): values.get(name) for name in fields},
+    )

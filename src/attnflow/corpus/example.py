@@ -29,12 +29,14 @@ class Example:
     index: the row number in the input, from 0, counting valid and invalid rows.
     id: the ID from the input; the index if the input has none.
     line: the line in the input file, from 1; None for inputs without lines.
+    fields: the values of further columns that were asked for, by name.
     """
 
     index: int
     id: str
     text: str
     line: int | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -90,17 +92,23 @@ Row: TypeAlias = Example | Rejected  # a row of the input
 Result: TypeAlias = Scored | Rejected  # a row after scoring
 
 
-def check_value(index: int, id: Any, value: Any, line: int | None = None) -> Row:
+def check_value(
+    index: int,
+    id: Any,
+    value: Any,
+    line: int | None = None,
+    fields: Mapping[str, Any] | None = None,
+) -> Row:
     """Return an Example if the value is a valid text, otherwise a Rejected.
 
-    id: the ID from the input, or None. value: text, or bytes in UTF-8.
+    id: the ID from the input, or None. value: text, or bytes in UTF-8. fields: as in `Example`.
 
     >>> check_value(0, None, "the key", 1)
-    Example(index=0, id='0', text='the key', line=1)
+    Example(index=0, id='0', text='the key', line=1, fields={})
     >>> check_value(1, "b", 3.5).reason
     'the text is 3.5 (float); expected text.'
     """
-    example = Example(index, _id_text(index, id), "", line)
+    example = Example(index, _id_text(index, id), "", line, fields or {})
     if value is None:
         return Rejected(example, "the text is missing; expected a text in every row.", "missing")
     if isinstance(value, bytes):
@@ -131,7 +139,7 @@ def _check_text(example: Example, text: str) -> Row:
         code = ord(text[error.start])
         byte = code - 0xDC00 if 0xDC80 <= code < 0xDD00 else code
         return _invalid_encoding(replace(example, text=excerpt(text)), byte, error.start)
-    return Example(example.index, example.id, text, example.line)
+    return replace(example, text=text)
 
 
 def reject_row(

@@ -45,24 +45,30 @@ def read_text(path: Path) -> Iterator[Row]:
                 yield _reject_long_line(index, line)
 
 
-def read_json_lines(path: Path, text_column: str | None, id_column: str | None) -> Iterator[Row]:
+def read_json_lines(
+    path: Path, text_column: str | None, id_column: str | None, fields: Sequence[str] = ()
+) -> Iterator[Row]:
     """Read one example per line: an object with the text in a column, or a string.
 
+    fields: further columns to read, here and in the other readers.
     Raises SelectionError if none of the first lines has the requested column.
     """
     names = _scan_json_names(path)
     column = choose_text_column(names, text_column, str(path)) if names else text_column
-    if names and id_column is not None:
-        check_column(names, id_column, str(path))
+    for name in (id_column, *fields) if names else ():
+        if name is not None:
+            check_column(names, name, str(path))
     with open_bytes(path) as file:
         for index, (line, complete) in enumerate(split_lines(file)):
             if complete:
-                yield _read_json_row(index, line, column, id_column)
+                yield _read_json_row(index, line, column, id_column, fields)
             else:
                 yield _reject_long_line(index, line)
 
 
-def read_parquet(path: Path, text_column: str | None, id_column: str | None) -> Iterator[Row]:
+def read_parquet(
+    path: Path, text_column: str | None, id_column: str | None, fields: Sequence[str] = ()
+) -> Iterator[Row]:
     """Read one example per row.
 
     Raises InputError or SelectionError if there is no such column, or it does not hold text.
@@ -71,10 +77,11 @@ def read_parquet(path: Path, text_column: str | None, id_column: str | None) -> 
     with open_parquet(path) as file:
         schema = file.schema_arrow
         column = choose_text_column(schema.names, text_column, str(path))
-        if id_column is not None:
-            check_column(schema.names, id_column, str(path))
+        others = [name for name in (id_column, *fields) if name is not None]
+        for name in others:
+            check_column(schema.names, name, str(path))
         _check_text_type(pyarrow, path, column, schema.field(column).type)
-        columns = [column] if id_column in (None, column) else [column, id_column]
+        columns = list(dict.fromkeys([column, *others]))
         index = 0
         try:
             for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=columns):
@@ -82,26 +89,34 @@ def read_parquet(path: Path, text_column: str | None, id_column: str | None) -> 
                 ids = [None] * len(texts)
                 if id_column is not None:
                     ids = _to_python(pyarrow, batch.column(id_column))
-                for id, text in zip(ids, texts, strict=True):
-                    yield check_value(index, id, text)
+                values = {name: _to_python(pyarrow, batch.column(name)) for name in fields}
+                for row, (id, text) in enumerate(zip(ids, texts, strict=True)):
+                    yield check_value(
+                        index, id, text, fields={name: values[name][row] for name in fields}
+                    )
                     index += 1
         except (OSError, pyarrow.ArrowException) as error:
             raise _unreadable(path, error) from error
 
 
 def read_dataset(
-    dataset: Any, text_column: str | None, id_column: str | None, source: str
+    dataset: Any,
+    text_column: str | None,
+    id_column: str | None,
+    source: str,
+    fields: Sequence[str] = (),
 ) -> Iterator[Row]:
     """Read one example per record of a Dataset or IterableDataset. source: for error messages."""
     names = getattr(dataset, "column_names", None) or _scan_names(_records(dataset, source))
     column = choose_text_column(names, text_column, source)
-    columns = [column]
-    if id_column is not None:
-        check_column(names, id_column, source)
-        columns += [id_column] if id_column != column else []
+    others = [name for name in (id_column, *fields) if name is not None]
+    for name in others:
+        check_column(names, name, source)
+    columns = list(dict.fromkeys([column, *others]))
     for index, record in enumerate(_records(dataset.select_columns(columns), source)):
         id = record.get(id_column) if id_column is not None else None
-        yield check_value(index, id, record.get(column))
+        values = {name: record.get(name) for name in fields}
+        yield check_value(index, id, record.get(column), fields=values)
 
 
 def load_dataset(address: str) -> tuple[str, Any]:
@@ -252,12 +267,14 @@ def _scan_json_names(path: Path) -> list[str]:
     return list(names)
 
 
-def _read_json_row(index: int, line: bytes, column: str | None, id_column: str | None) -> Row:
+def _read_json_row(
+    index: int, line: bytes, column: str | None, id_column: str | None, fields: Sequence[str]
+) -> Row:
     number, content = index + 1, line.rstrip(b"\r\n")
     if not line.strip():
         return reject_row(index, number, "the line is empty; expected a JSON object.", "empty")
     try:
-        columns = (column, id_column)
+        columns = (column, id_column, *fields)
         value: Any = json.loads(line.decode("utf-8"), object_pairs_hook=partial(_to_dict, columns))
     except UnicodeDecodeError:
         return check_value(index, None, content, number)  # reports the invalid byte
@@ -272,7 +289,8 @@ def _read_json_row(index: int, line: bytes, column: str | None, id_column: str |
     id = value.get(id_column) if id_column is not None else None
     if column is None:  # none of the first lines was an object
         column = next((name for name in DEFAULT_COLUMNS if name in value), None)
-    return check_value(index, id, value.get(column) if column is not None else None, number)
+    text = value.get(column) if column is not None else None
+    return check_value(index, id, text, number, {name: value.get(name) for name in fields})
 
 
 def _to_dict(columns: Sequence[str | None], pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ scores all shards that are not finished. Scoring is in the engines, writing in `
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from attnflow.corpus.manifest import (
     join_checksums,
 )
 from attnflow.corpus.readers import Source, open_source
-from attnflow.corpus.settings import SHARD_SIZE, EngineName, Format, Settings
+from attnflow.corpus.settings import SHARD_SIZE, EngineName, Format, RunSettings, Settings
 from attnflow.corpus.status import Counter, OnStatus, Summary, summarize
 from attnflow.corpus.store import (
     MAX_SHARDS,
@@ -42,7 +42,7 @@ KEPT = "All finished shards are kept."
 Shards: TypeAlias = tuple[int, int | None]  # the first shard, and the one after the last
 # Takes the examples of each shard, and yields the results of each shard in the same order.
 Engine: TypeAlias = Callable[
-    [Settings, Iterable[list[Example]], Report], Generator[list[Result], None, None]
+    [RunSettings, Iterable[list[Example]], Report], Generator[list[Result], None, None]
 ]
 
 
@@ -100,23 +100,72 @@ def run(  # noqa: PLR0913 - one argument for each option
         raise InputError(
             f"shard_size is {shard_size}", expected="1 or more", fix=f"Use {SHARD_SIZE}."
         )
-    selected = _resolve_shards(shards)
     chosen = Settings.from_options(settings)  # reports invalid values before anything starts
+    return run_settings(
+        data,
+        out,
+        chosen,
+        columns=(text_column, id_column),
+        format=format,
+        input_id=input_id,
+        shard_size=shard_size,
+        shards=shards,
+        engine=engine,
+        threads=threads,
+        workers=workers,
+        address=address,
+        strict=strict,
+        accept_versions=accept_versions,
+        on_status=on_status,
+        stop=stop,
+    )
+
+
+def run_settings(  # noqa: PLR0913 - one argument for each option
+    data: Any,
+    out: str | Path,
+    settings: RunSettings,
+    *,
+    columns: tuple[str | None, str | None] = (None, None),
+    fields: Sequence[str] = (),
+    format: Format | None = None,
+    input_id: str | None = None,
+    shard_size: int = SHARD_SIZE,
+    shards: Shards | None = None,
+    engine: EngineName = "local",
+    threads: int | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+    strict: bool = False,
+    accept_versions: bool = False,
+    on_status: OnStatus | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Summary:
+    """Run any kind of settings over an input; see `run` for the other options.
+
+    columns: of texts and of IDs. fields: further columns of the input that the settings need.
+    """
+    selected = _resolve_shards(shards)
     with open_engine(engine, threads=threads, workers=workers, address=address) as (
         compute,
         device,
     ):
-        chosen = _make_absolute(chosen.resolve(device))
-        model = checksum_model(chosen)
+        settings = _make_absolute(settings.resolve(device))
+        model = checksum_model(settings)
         source = open_source(
-            data, text_column=text_column, id_column=id_column, format=format, input_id=input_id
+            data,
+            text_column=columns[0],
+            id_column=columns[1],
+            format=format,
+            input_id=input_id,
+            fields=fields,
         )
         job = Job(
             source=source,
             folder=Folder(Path(out)),
-            settings=chosen.resolve_edges(),
+            settings=settings.resolve_edges(),
             model=model,
-            columns=(text_column, id_column),
+            columns=columns,
             shard_size=shard_size,
             shards=selected,
             strict=strict,
@@ -136,7 +185,7 @@ class Job:
 
     source: Source
     folder: Folder
-    settings: Settings
+    settings: RunSettings
     model: dict[str, str]
     columns: tuple[str | None, str | None] = (None, None)
     shard_size: int = SHARD_SIZE
@@ -337,8 +386,8 @@ def _resolve_shards(shards: Shards | None) -> range:
     return range(first, end)
 
 
-def _make_absolute(settings: Settings) -> Settings:
-    """Make paths absolute, for workers and later runs in other folders."""
+def _make_absolute(settings: Any) -> Any:
+    """Make the paths of model and tokenizer absolute, for workers and runs in other folders."""
     model, tokenizer = (
         str(Path(name).absolute()) if name is not None and Path(name).is_dir() else name
         for name in (settings.model, settings.tokenizer)

@@ -14,15 +14,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from attnflow.corpus.batches import Plan, Task
 from attnflow.corpus.example import Example, Result
-from attnflow.corpus.scorer import (
-    CapturedBatch,
-    Scorer,
-    order_results,
-    score_batch,
-    single_torch_thread,
-)
-from attnflow.corpus.settings import Settings
-from attnflow.corpus.store import count_pairs
+from attnflow.corpus.scorer import order_results
+from attnflow.corpus.settings import RunSettings
 from attnflow.errors import InputError
 from attnflow.optional import import_optional
 
@@ -35,7 +28,7 @@ Value = TypeVar("Value")
 
 
 def run_local(
-    settings: Settings,
+    settings: RunSettings,
     shards: Iterable[list[Example]],
     report: Report | None = None,
     *,
@@ -46,19 +39,22 @@ def run_local(
     report: called from any thread. threads: all processors if not given; the numbers do not depend
     on it.
     """
-    yield from score_shards(Scorer(settings, threads), shards, report)
+    yield from score_shards(settings.open_scorer(threads), shards, report)
 
 
 def score_shards(
-    scorer: Scorer, shards: Iterable[list[Example]], report: Report | None = None
+    scorer: Any, shards: Iterable[list[Example]], report: Report | None = None
 ) -> Generator[list[Result], None, None]:
-    """Score shards with a loaded model, and yield the results of each, in order."""
+    """Score shards with a loaded model, and yield the results of each, in order.
+
+    scorer: a `Scorer`, or that of other settings.
+    """
     on_gpu = scorer.settings.device != "cpu"
     stages = (_TwoStages if on_gpu else _OneStage)(scorer, report or (lambda *_: None))
     waiting: deque[tuple[Plan, list[Future[Any]]]] = deque()
     stream = iter(shards)
     at_end = False
-    with single_torch_thread(), stages:
+    with scorer.torch_threads(), stages:
         while True:
             while not at_end and len(waiting) < IN_FLIGHT:
                 examples = next(stream, None)
@@ -110,10 +106,10 @@ def count_threads(threads: int | None) -> int:
 class _OneStage:
     """Threads that each run the model on a batch and compute its scores."""
 
-    def __init__(self, scorer: Scorer, report: Report) -> None:
+    def __init__(self, scorer: Any, report: Report) -> None:
         self.scorer, self.report = scorer, report
         self.pool = ThreadPoolExecutor(
-            count_threads(scorer.threads), "attnflow", initializer=_limit_torch
+            count_threads(scorer.threads), "attnflow", initializer=scorer.limit_torch
         )
 
     def __enter__(self) -> "_OneStage":
@@ -129,10 +125,9 @@ class _OneStage:
         part: Part = future.result()
         return part
 
-    def score(self, captured: CapturedBatch) -> Part:
-        settings = self.scorer.settings
-        part = score_batch(settings, captured)
-        self.report(len(part), count_pairs(settings, part.values()))
+    def score(self, captured: Any) -> Part:
+        part: Part = self.scorer.score_batch(captured)
+        self.report(len(part), self.scorer.settings.count_pairs(part.values()))
         return part
 
 
@@ -142,9 +137,9 @@ class _TwoStages(_OneStage):
     The model waits when it is more than two batches per thread ahead.
     """
 
-    def __init__(self, scorer: Scorer, report: Report) -> None:
+    def __init__(self, scorer: Any, report: Report) -> None:
         super().__init__(scorer, report)
-        self.model = ThreadPoolExecutor(1, "attnflow-model", initializer=_limit_torch)
+        self.model = ThreadPoolExecutor(1, "attnflow-model", initializer=scorer.limit_torch)
         self.ahead = BoundedSemaphore(2 * count_threads(scorer.threads))
 
     def __exit__(self, *_: object) -> None:
@@ -168,13 +163,8 @@ class _TwoStages(_OneStage):
             self.ahead.release()
             raise
 
-    def _score_and_release(self, captured: CapturedBatch) -> Part:
+    def _score_and_release(self, captured: Any) -> Part:
         try:
             return self.score(captured)
         finally:
             self.ahead.release()
-
-
-def _limit_torch() -> None:
-    """Limit torch to one thread in a new thread; see `single_torch_thread`."""
-    import_optional("torch", "running a model").set_num_threads(1)

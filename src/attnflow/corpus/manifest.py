@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from attnflow.corpus.settings import Settings
+from attnflow.corpus.settings import RunSettings, Settings
 from attnflow.errors import AttnflowError, FileError, InputError
 from attnflow.models.builtin import find_adapter, find_encoder, find_verb_number
 from attnflow.storage import write_json
@@ -48,11 +48,12 @@ LIBRARIES = ("attnflow", "numba", "numpy", "pyarrow", "tokenizers", "torch", "tr
 class Manifest:
     """What a corpus was computed from.
 
+    settings: a RunSettings.
     input: name, format, checksum, text_column, id_column. model: sha256, and files by name.
     versions: of the libraries; versions accepted by later runs are appended.
     """
 
-    settings: Settings
+    settings: Any
     shard_size: int
     input: Mapping[str, Any]
     model: Mapping[str, Any]
@@ -62,7 +63,8 @@ class Manifest:
     def to_json(self) -> dict[str, Any]:
         """Return the manifest with types that JSON has."""
         values = {**asdict(self), "settings": self.settings.to_json()}
-        return {"schema": values.pop("schema"), **values, "versions": list(self.versions)}
+        first = {"schema": values.pop("schema"), "kind": self.settings.kind}
+        return {**first, **values, "versions": list(self.versions)}
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,18 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     write_json(path, manifest.to_json(), locked=True)
 
 
-def read_manifest(path: Path) -> Manifest:
-    """Read a manifest. Raises FileError if it is invalid or has another schema."""
+def read_manifest(path: Path, settings_class: type[RunSettings] = Settings) -> Manifest:
+    """Read a manifest.
+
+    settings_class: the settings of the kind of run that is expected.
+    Raises FileError if it is invalid, of another kind, or has another schema.
+    """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         schema = values["schema"]
         if schema == SCHEMA:
-            settings = Settings.from_json(values.pop("settings"))
+            check_kind(path, values.pop("kind", Settings.kind), settings_class)
+            settings = settings_class.from_json(values.pop("settings"))
             values["versions"] = tuple(values["versions"])
             return Manifest(settings, **values)
     except AttnflowError as error:  # such as a method that is no longer registered
@@ -106,6 +113,17 @@ def read_manifest(path: Path) -> Manifest:
         expected=str(SCHEMA),
         fix="Read it with the version of attnflow that wrote it.",
     )
+
+
+def check_kind(path: Path, kind: Any, settings_class: type[RunSettings]) -> None:
+    """Raise FileError if a folder was written by another kind of run."""
+    if kind != settings_class.kind:
+        commands = {"scores": "attnflow corpus", "evaluation": "attnflow evaluate"}
+        raise FileError(
+            f"{path.parent} holds {kind}",
+            expected=settings_class.kind,
+            fix=f"Use `{commands.get(kind, 'the command that wrote it')}`, or another folder.",
+        )
 
 
 def ensure_manifest(
@@ -124,7 +142,7 @@ def ensure_manifest(
     if not path.exists():
         write_manifest(path, manifest)
         return manifest
-    stored = read_manifest(path)
+    stored = read_manifest(path, type(manifest.settings))
     last = stored.versions[-1] if stored.versions else {}
     known = last == manifest.versions[-1]
     manifest = replace(manifest, versions=stored.versions if known else manifest.versions)
@@ -205,8 +223,10 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield f"{prefix}{name}", value
 
 
-def checksum_model(settings: Settings) -> dict[str, str]:
+def checksum_model(settings: Any) -> dict[str, str]:
     """Return the SHA-256 of each file of the model and of its tokenizer, by name.
+
+    settings: with a model and a tokenizer.
 
     Raises FileError if the model does not exist.
     """

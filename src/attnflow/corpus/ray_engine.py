@@ -17,8 +17,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from attnflow.corpus.example import Example, Result
-from attnflow.corpus.settings import Settings
-from attnflow.corpus.store import count_pairs
+from attnflow.corpus.settings import RunSettings
 from attnflow.errors import AttnflowError, FileError
 from attnflow.models.loading import first_line
 from attnflow.optional import import_optional
@@ -30,7 +29,7 @@ CONNECT_TIMEOUT = 10.0  # seconds for a cluster to answer
 
 
 def run_on_cluster(
-    settings: Settings,
+    settings: RunSettings,
     shards: Iterable[list[Example]],
     report: Callable[[int, int], None],
     *,
@@ -67,7 +66,7 @@ def run_on_cluster(
     pool = WorkerPool(ray, n_workers, lambda: actor_class.remote(settings), submit)
     try:
         for results in pool.compute(shards):
-            report(len(results), count_pairs(settings, results))
+            report(len(results), settings.count_pairs(results))
             yield results
     finally:
         pool.close()
@@ -108,7 +107,7 @@ class Worker:
     and not the end of the actor, which would be replaced.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
         self._scorer: Any = None
 
@@ -126,9 +125,7 @@ class Worker:
 
     def _load(self) -> Any:
         if self._scorer is None:
-            from attnflow.corpus.scorer import Scorer
-
-            self._scorer = Scorer(self.settings, threads=1)
+            self._scorer = self.settings.open_scorer(threads=1)
         return self._scorer
 
 
@@ -315,7 +312,6 @@ def _warn_if_too_many(ray: Any, n_workers: int, on_gpu: bool) -> None:
         )
 
 
-def _score_captured(settings: Settings, captured: Any) -> list[Result]:
-    from attnflow.corpus.scorer import score_captured
-
-    return score_captured(settings, captured, threads=1)
+def _score_captured(settings: RunSettings, captured: Any) -> list[Result]:
+    results: list[Result] = settings.score_captured(captured, threads=1)
+    return results

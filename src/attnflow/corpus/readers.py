@@ -4,7 +4,7 @@
 in `formats`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -71,12 +71,15 @@ def open_source(
     id_column: str | None = None,
     format: Format | None = None,
     input_id: str | None = None,
+    fields: Sequence[str] = (),
 ) -> Source:
     """Open an input, and read it once for its checksum.
 
     data: the path of a file (.txt, .csv, .tsv, .jsonl, each also with .gz, or .parquet), an address
-    `hf:name[:split]`, a Hugging Face Dataset or IterableDataset, or a list of texts.
+    `hf:name[:split]`, a Hugging Face Dataset or IterableDataset, or a list of texts (or of
+    mappings with the key "text", if there are `fields`).
     text_column, id_column: for tables. format: for a file without a known extension.
+    fields: further columns to read, as `Example.fields`.
     input_id: identifies the input instead of a checksum, so that it is not read for one. A Dataset
     is identified by its fingerprint.
     Raises FileError, InputError or SelectionError if the input cannot be read.
@@ -87,7 +90,7 @@ def open_source(
             expected="a name that identifies the input",
             fix="Choose one, or remove --input-id (input_id=...): a checksum is then computed.",
         )
-    source = _open(data, text_column, id_column, format, input_id)
+    source = _open(data, text_column, id_column, format, input_id, fields)
     return replace(source, has_input_id=input_id is not None)
 
 
@@ -114,24 +117,26 @@ def _open(
     id_column: str | None,
     format: Format | None,
     input_id: str | None,
+    fields: Sequence[str],
 ) -> Source:
     if isinstance(data, list | tuple):
         _check_no_options("a list", text_column=text_column, id_column=id_column, format=format)
-        return _open_list(data, input_id)
+        return _open_list(data, input_id, fields)
     if hasattr(data, "select_columns") or str(data).startswith("hf:"):
         _check_no_options("a data set", format=format)
     if isinstance(data, str) and data.startswith("hf:"):
         name, dataset = load_dataset(data)
-        return _open_dataset(dataset, name, text_column, id_column, input_id)
+        return _open_dataset(dataset, name, text_column, id_column, input_id, fields)
     if hasattr(data, "select_columns"):
-        return _open_dataset(data, type(data).__name__, text_column, id_column, input_id)
+        name = type(data).__name__
+        return _open_dataset(data, name, text_column, id_column, input_id, fields)
     if not isinstance(data, str | Path):
         raise InputError(
             f"the input is a {type(data).__name__}",
             expected="a file, hf:name, a Hugging Face data set or a list of texts",
             fix="A stream that can be read only once cannot be resumed: write it to a file first.",
         )
-    return _open_file(Path(data), text_column, id_column, format, input_id)
+    return _open_file(Path(data), text_column, id_column, format, input_id, fields)
 
 
 def _open_file(
@@ -140,6 +145,7 @@ def _open_file(
     id_column: str | None,
     format: Format | None,
     input_id: str | None,
+    fields: Sequence[str],
 ) -> Source:
     if not isfile(path):  # noqa: PTH113 - Path raises if the name is too long, such as a text
         problem = "is a folder" if isdir(path) else "does not exist"  # noqa: PTH112 - the same
@@ -148,15 +154,16 @@ def _open_file(
     check_choice("format", format, get_args(Format))
     readers: dict[str, Callable[[], Iterator[Row]]] = {
         "text": partial(read_text, path),
-        "csv": partial(read_delimited, path, ",", text_column, id_column),
-        "tsv": partial(read_delimited, path, "\t", text_column, id_column),
-        "jsonl": partial(read_json_lines, path, text_column, id_column),
-        "parquet": partial(read_parquet, path, text_column, id_column),
+        "csv": partial(read_delimited, path, ",", text_column, id_column, fields),
+        "tsv": partial(read_delimited, path, "\t", text_column, id_column, fields),
+        "jsonl": partial(read_json_lines, path, text_column, id_column, fields),
+        "parquet": partial(read_parquet, path, text_column, id_column, fields),
     }
     if format != "parquet":
         _check_utf8(path)
     if format == "text":
-        _check_no_options("plain text", text_column=text_column, id_column=id_column)
+        field = fields[0] if fields else None
+        _check_no_options("plain text", text_column=text_column, id_column=id_column, column=field)
     state = _FileState.read(path)
     checksum, count = _scan(path, format) if input_id is None else (input_id, None)
     next(readers[format](), None)  # reports a missing column now, not after an hour
@@ -182,9 +189,14 @@ def _check_no_options(kind: str, **options: str | None) -> None:
 
 
 def _open_dataset(
-    dataset: Any, name: str, text_column: str | None, id_column: str | None, input_id: str | None
+    dataset: Any,
+    name: str,
+    text_column: str | None,
+    id_column: str | None,
+    input_id: str | None,
+    fields: Sequence[str],
 ) -> Source:
-    rows = partial(read_dataset, dataset, text_column, id_column, name)
+    rows = partial(read_dataset, dataset, text_column, id_column, name, fields)
     next(rows(), None)
     count = len(dataset) if hasattr(dataset, "__len__") else None
     fingerprint = getattr(dataset, "_fingerprint", None)
@@ -194,9 +206,14 @@ def _open_dataset(
     return Source(name, "dataset", checksum, count, rows)
 
 
-def _open_list(texts: Sequence[Any], input_id: str | None) -> Source:
+def _open_list(texts: Sequence[Any], input_id: str | None, fields: Sequence[str]) -> Source:
     def rows() -> Iterator[Row]:
-        return (check_value(index, None, text) for index, text in enumerate(texts))
+        for index, value in enumerate(texts):
+            if fields and isinstance(value, Mapping):
+                values = {name: value.get(name) for name in fields}
+                yield check_value(index, value.get("id"), value.get("text"), fields=values)
+            else:
+                yield check_value(index, None, value)
 
     return Source("list", "list", input_id or _checksum_rows(rows())[0], len(texts), rows)
 
@@ -309,7 +326,9 @@ def _checksum_rows(rows: Iterator[Row]) -> tuple[str, int]:
     """Return the SHA-256 of all IDs, texts and reasons for rejection, and the number of rows."""
     digest, count = sha256(), 0
     for row in rows:
-        parts = (row.id, row.text) if isinstance(row, Example) else (row.example.id, row.reason)
+        parts = [row.id, row.text] if isinstance(row, Example) else [row.example.id, row.reason]
+        if isinstance(row, Example):
+            parts += [f"{name}={value!r}" for name, value in row.fields.items()]
         for part in parts:
             encoded = part.encode("utf-8")
             digest.update(len(encoded).to_bytes(8, "little") + encoded)

@@ -103,6 +103,18 @@ class Scorer:
             return False
         return True
 
+    def score_batch(self, captured: "CapturedBatch") -> dict[int, Result]:
+        """Return the result of each example of a batch, by its index in the shard."""
+        return score_batch(self.settings, captured)
+
+    def torch_threads(self) -> AbstractContextManager[None]:
+        """Limit torch to one thread while a run lasts; see `single_torch_thread`."""
+        return single_torch_thread()
+
+    def limit_torch(self) -> None:
+        """Limit torch to one thread in a new thread."""
+        import_optional("torch", "running a model").set_num_threads(1)
+
     def _prepare_padded(self) -> bool:
         """Prepare the model for padded batches, and return whether they serve these settings."""
         from attnflow.models.capture.padded_batch import supports_padded_batches

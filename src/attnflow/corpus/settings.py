@@ -5,10 +5,11 @@ options of `attnflow corpus run` and the settings in the manifest all come from 
 that do not change a score, such as the number of threads, are arguments of `attnflow.corpus.run`.
 """
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import Any, Literal, TypeAlias
+from typing import IO, Any, ClassVar, Literal, Self, TypeAlias
 
 from attnflow.errors import InputError, check_choice, join_choices
 
@@ -103,8 +104,8 @@ class Option:
             )
 
 
-def _option(default: Any, help: str, **details: Any) -> Any:
-    """Return a field of `Settings` with its `Option`."""
+def setting(default: Any, help: str, **details: Any) -> Any:
+    """Return a field of `RunSettings` with its `Option`."""
     return field(default=default, metadata={"option": Option(help, **details)})
 
 
@@ -150,7 +151,103 @@ def _read_layers(text: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings(ABC):
+    """The settings of a run over a data set: what every kind of run has in common.
+
+    A subclass lists its options as fields. `kind` names the kind of run in the manifest. The
+    methods at the end say how a shard is computed and written; the engines and the store call
+    them, and know nothing else of the run.
+    """
+
+    kind: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for name, option in self.options().items():
+            value = getattr(self, name)
+            if option.several and isinstance(value, str):
+                value = option.parse(value)
+            if isinstance(value, list):
+                value = tuple(value)
+            object.__setattr__(self, name, value)
+            option.check(name, value)
+            if option.minimum is not None and value is not None and value < option.minimum:
+                raise InputError(
+                    f"{name} is {value}",
+                    expected=f"{option.minimum} or more",
+                    fix="Use a larger number.",
+                )
+
+    @classmethod
+    def options(cls) -> dict[str, Option]:
+        """The options, by name."""
+        return {entry.name: entry.metadata["option"] for entry in fields(cls)}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """Return the settings with these values, and defaults for the others.
+
+        Raises InputError for an option that does not exist.
+
+        >>> Settings.from_options({"methods": "rollout,flow"}).methods
+        ('rollout', 'flow')
+        """
+        known = cls.options()
+        for name in options:
+            if name not in known:
+                close = get_close_matches(name, known, n=1)
+                raise InputError(
+                    f"there is no option {name!r}",
+                    expected=f"one of {', '.join(known)}",
+                    fix=f"Did you mean {close[0]}?" if close else f"See {cls.__name__}.",
+                )
+        return cls(**options)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings with types that JSON has."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `to_json` wrote. Raises InputError if an option is missing or unknown."""
+        if set(values) != set(cls.options()):
+            names = ", ".join(sorted(set(cls.options()) ^ set(values)))
+            raise InputError(
+                f"the settings differ in {names}",
+                expected="the settings of this version of attnflow",
+                fix="Read them with the version that wrote them.",
+            )
+        return cls(**values)
+
+    @abstractmethod
+    def resolve(self, device: str) -> Self:
+        """Return a copy in which defaults that depend on the device are filled in."""
+
+    @abstractmethod
+    def resolve_edges(self) -> Self:
+        """Return a copy in which defaults that depend on the model are filled in."""
+
+    @abstractmethod
+    def open_scorer(self, threads: int | None) -> Any:
+        """Load the model. The engines call `plan`, `run_batch` and `score_batch` of a scorer."""
+
+    @abstractmethod
+    def score_captured(self, captured: Any, threads: int | None) -> Any:
+        """Return the results of a shard that a scorer ran the model on, elsewhere."""
+
+    @abstractmethod
+    def write_results(self, file: IO[bytes], results: Sequence[Any]) -> None:
+        """Write the results of a shard as Parquet."""
+
+    @abstractmethod
+    def count_pairs(self, results: Iterable[Any]) -> int:
+        """Count the pairs of positions and tokens whose flow was computed, for the status."""
+
+
+@dataclass(frozen=True)
+class Settings(RunSettings):
     """Everything that decides which scores a run computes. All of it can be written as JSON.
 
     model, tokenizer: a folder or a name, as in `attnflow.load_model`.
@@ -168,99 +265,88 @@ class Settings:
     Raises InputError or SelectionError for an invalid value.
     """
 
-    model: str = _option(
+    model: str = setting(
         "verb-number", "Folder with a model in safetensors format, or name on the Hugging Face hub."
     )
-    tokenizer: str | None = _option(
+    tokenizer: str | None = setting(
         None, "Folder or name of the tokenizer, if it is not stored with the model."
     )
-    methods: tuple[str, ...] = _option(
+    methods: tuple[str, ...] = setting(
         ("rollout",),
         "Methods, separated by commas, or all, or none.",
         registry="attnflow.methods.registry:METHODS",
         several=True,
     )
-    positions: Literal["explained", "all"] | tuple[int | str, ...] = _option(
+    positions: Literal["explained", "all"] | tuple[int | str, ...] = setting(
         "explained",
         "Positions to score. explained: the mask, the last token of a decoder, or [CLS]. all. "
         "Or indices and tokens, separated by commas, such as 0,-2,[SEP].",
         read=_read_positions,
     )
-    layers: tuple[int, ...] | None = _option(
+    layers: tuple[int, ...] | None = setting(
         None,
         "Layer numbers from 1, separated by commas, -1 for the last, or all.",
         read=_read_layers,
         empty="all",
     )
-    importance: tuple[str, ...] = _option(
+    importance: tuple[str, ...] = setting(
         (),
         f"Importance scores to compare with: {' or '.join(IMPORTANCE)}, separated by commas, or "
         "all, or none.",
         choices=IMPORTANCE,
         several=True,
     )
-    normalize: str = _option(
+    normalize: str = setting(
         "none",
         "none; rows: the scores of a position sum to 1; receptive_field: scores are divided by "
         "those of uniform attention, for decoders.",
     )
-    residual_weight: float | str | None = _option(
+    residual_weight: float | str | None = setting(
         None,
         "Weight of the residual connection, from 0 to 1, or measured. Default: 0.5, unless the "
         "edges contain it.",
         read=_number_or_word,
     )
-    heads: str | int = _option(
+    heads: str | int = setting(
         "mean", "How to merge heads: mean, max, min, or the number of one head.",
         read=_number_or_text,
     )  # fmt: skip
-    edges: str | None = _option(
+    edges: str | None = setting(
         None,
         "Edge weights. Default: attention, and alti for decoders.",
         registry="attnflow.edges.registry:EDGES",
     )
-    target: str | int | None = _option(
+    target: str | int | None = setting(
         None,
         "Class or token to explain, by name or number. Default: the predicted one.",
         read=_number_or_text,
     )
-    truncate: Literal["error", "cut"] = _option(
+    truncate: Literal["error", "cut"] = setting(
         "error",
         "error: reject texts that are too long for the model; cut: drop their end.",
         choices=("error", "cut"),
     )
-    words: bool = _option(False, "Merge the tokens of each word.", kind=bool)
-    batch_tokens: int | None = _option(
+    words: bool = setting(False, "Merge the tokens of each word.", kind=bool)
+    batch_tokens: int | None = setting(
         None,
         f"Maximum number of tokens in a batch. Default: {CPU_BATCH_TOKENS}, on a GPU "
         f"{GPU_BATCH_TOKENS}.",
         kind=int,
         minimum=1,
     )
-    device: str | None = _option(
+    device: str | None = setting(
         None, "Device of the model, such as cpu or cuda. Default: a GPU if there is one."
     )
 
+    kind: ClassVar[str] = "scores"
+
     def __post_init__(self) -> None:
-        for name, option in OPTIONS.items():
-            value = getattr(self, name)
-            if option.several and isinstance(value, str):
-                value = option.parse(value)
-            if isinstance(value, list):
-                value = tuple(value)
-            object.__setattr__(self, name, value)
-            option.check(name, value)
+        super().__post_init__()
         if not self.methods and not self.importance:
             raise InputError(
                 "no method was given",
                 expected="at least one method or importance score",
                 fix="Use --methods rollout (methods=('rollout',)).",
-            )
-        if self.batch_tokens is not None and self.batch_tokens < 1:
-            raise InputError(
-                f"batch_tokens is {self.batch_tokens}",
-                expected="1 or more",
-                fix=f"Use {CPU_BATCH_TOKENS}.",
             )
         self._check_values()
 
@@ -284,25 +370,6 @@ class Settings:
                 expected="'explained', 'all', or indices and tokens such as (0, '[SEP]')",
                 fix="Use positions='explained' for one position in each text.",
             )
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> "Settings":
-        """Return the settings with these values, and defaults for the others.
-
-        Raises InputError for an option that does not exist.
-
-        >>> Settings.from_options({"methods": "rollout,flow"}).methods
-        ('rollout', 'flow')
-        """
-        for name in options:
-            if name not in OPTIONS:
-                close = get_close_matches(name, OPTIONS, n=1)
-                raise InputError(
-                    f"there is no option {name!r}",
-                    expected=f"one of {', '.join(OPTIONS)}",
-                    fix=f"Did you mean {close[0]}?" if close else "See attnflow.corpus.Settings.",
-                )
-        return cls(**options)
 
     def resolve(self, device: str) -> "Settings":
         """Return a copy with `device` and `batch_tokens` filled in where they are None."""
@@ -329,29 +396,36 @@ class Settings:
         residual: Any = self.residual_weight
         return fit_residual(residual, EDGES[self.edges or "attention"])
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the settings with types that JSON has."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
-        }
+    def open_scorer(self, threads: int | None) -> Any:
+        """Load the model."""
+        from attnflow.corpus.scorer import Scorer
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Settings":
-        """Read what `to_json` wrote. Raises InputError if an option is missing or unknown."""
-        if set(values) != set(OPTIONS):
-            names = ", ".join(sorted(set(OPTIONS) ^ set(values)))
-            raise InputError(
-                f"the settings differ in {names}",
-                expected="the settings of this version of attnflow",
-                fix="Read them with the version that wrote them.",
-            )
-        return cls(**values)
+        return Scorer(self, threads)
+
+    def score_captured(self, captured: Any, threads: int | None) -> Any:
+        """Compute the scores of a shard that `Scorer.capture` ran the model on."""
+        from attnflow.corpus.scorer import score_captured
+
+        return score_captured(self, captured, threads)
+
+    def write_results(self, file: IO[bytes], results: Sequence[Any]) -> None:
+        """Write scores, one row for each example, position and layer."""
+        from attnflow.corpus.parquet import write_parquet
+
+        write_parquet(file, results, self)
+
+    def count_pairs(self, results: Iterable[Any]) -> int:
+        """Count the pairs of positions and tokens whose flow was computed, over all layers."""
+        if "flow" not in self.methods:
+            return 0
+        return sum(
+            len(result.layers) * len(result.positions) * len(result.tokens)
+            for result in results
+            if hasattr(result, "layers")  # a rejected row has none
+        )
 
 
-OPTIONS: dict[str, Option] = {
-    setting.name: setting.metadata["option"] for setting in fields(Settings)
-}
+OPTIONS = Settings.options()
 
 
 def _is_position(value: Any) -> bool:

@@ -21,9 +21,8 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from attnflow.corpus.example import Example, Rejected, Result, Row, Scored, excerpt
-from attnflow.corpus.parquet import write_parquet
-from attnflow.corpus.settings import Settings
+from attnflow.corpus.example import Example, Rejected, Result, Row, excerpt
+from attnflow.corpus.settings import RunSettings
 from attnflow.errors import AttnflowError, FileError, InputError
 from attnflow.optional import import_optional
 from attnflow.storage import TEMPORARY, Written, disk_error, write_atomic, write_json
@@ -239,19 +238,8 @@ def split_shards(
             return
 
 
-def count_pairs(settings: Settings, results: Iterable[Result]) -> int:
-    """Count the pairs of positions and tokens whose flow was computed, over all layers."""
-    if "flow" not in settings.methods:
-        return 0
-    return sum(
-        len(result.layers) * len(result.positions) * len(result.tokens)
-        for result in results
-        if isinstance(result, Scored)
-    )
-
-
 def write_shard(
-    folder: Folder, shard: Shard, results: Sequence[Result], settings: Settings, size: int
+    folder: Folder, shard: Shard, results: Sequence[Result], settings: RunSettings, size: int
 ) -> Entry:
     """Write a shard: the rejected rows, the scores, and last the journal.
 
@@ -267,10 +255,10 @@ def write_shard(
             lambda file: file.write(lines.encode("utf-8")),
             locked=True,
         )
-    scored = [result for result in results if isinstance(result, Scored)]
+    scored = [result for result in results if not isinstance(result, Rejected)]
     parquet = write_atomic(
         folder.parquet(shard.number),
-        lambda file: write_parquet(file, scored, settings),
+        lambda file: settings.write_results(file, scored),
         locked=True,
     )
     entry = Entry(
@@ -278,7 +266,7 @@ def write_shard(
         first=shard.number * size,
         rows=len(shard.rows),
         rejected=len(rejected),
-        pairs=count_pairs(settings, results),
+        pairs=settings.count_pairs(results),
         parquet=parquet,
         errors=errors,
     )

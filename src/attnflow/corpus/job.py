@@ -128,6 +128,7 @@ def run_settings(  # noqa: PLR0913 - one argument for each option
     *,
     columns: tuple[str | None, str | None] = (None, None),
     fields: Sequence[str] = (),
+    limit: int | None = None,
     format: Format | None = None,
     input_id: str | None = None,
     shard_size: int = SHARD_SIZE,
@@ -144,6 +145,7 @@ def run_settings(  # noqa: PLR0913 - one argument for each option
     """Run any kind of settings over an input; see `run` for the other options.
 
     columns: of texts and of IDs. fields: further columns of the input that the settings need.
+    limit: only the first rows of the input.
     """
     selected = _resolve_shards(shards)
     with open_engine(engine, threads=threads, workers=workers, address=address) as (
@@ -161,7 +163,7 @@ def run_settings(  # noqa: PLR0913 - one argument for each option
             fields=fields,
         )
         job = Job(
-            source=source,
+            source=source if limit is None else source.first(limit),
             folder=Folder(Path(out)),
             settings=settings.resolve_edges(),
             model=model,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 from os.path import isdir, isfile
 from pathlib import Path
 from typing import Any, get_args
@@ -62,6 +63,11 @@ class Source:
     rows: Callable[[], Iterator[Row]]
     unchanged: Callable[[], bool] = lambda: True
     has_input_id: bool = False
+
+    def first(self, limit: int) -> "Source":
+        """Return the first rows as an input of their own."""
+        count = None if self.count is None else min(self.count, limit)
+        return replace(self, count=count, rows=lambda: islice(self.rows(), limit))
 
 
 def open_source(

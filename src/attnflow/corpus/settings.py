@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import IO, Any, ClassVar, Literal, Self, TypeAlias
+from typing import IO, Any, ClassVar, Literal, Self, TypeAlias, cast
 
 from attnflow.errors import InputError, check_choice, join_choices
 
@@ -31,7 +31,8 @@ class Option:
     help: one or two sentences. kind: the type on the command line: str, int, float or bool.
     read: converts the text of the command line to the value.
     choices: the allowed names. registry: "package.module:NAME" of the registry that has them.
-    several: whether the value is a tuple of such names; "all" and "none" are allowed, too.
+    several: whether the value is a tuple of names; "none" and, if the names are known here, "all"
+    are allowed, too.
     empty: how the command line spells None.
     minimum: the lowest allowed number.
     """
@@ -70,7 +71,7 @@ class Option:
     def parse(self, text: str) -> Any:
         """Convert the text of the command line to the value of the setting."""
         if self.several:
-            every = {"none": (), "all": self.defaults}
+            every = {"none": (), **({"all": self.defaults} if self.names else {})}
             return every[text] if text in every else _split_names(text)
         return None if text == self.empty else self.read(text)
 
@@ -150,16 +151,19 @@ def _read_layers(text: str) -> tuple[int, ...]:
         ) from None
 
 
-@dataclass(frozen=True)
 class RunSettings(ABC):
     """The settings of a run over a data set: what every kind of run has in common.
 
-    A subclass lists its options as fields. `kind` names the kind of run in the manifest. The
-    methods at the end say how a shard is computed and written; the engines and the store call
-    them, and know nothing else of the run.
+    A subclass is a dataclass that lists its options as fields. `kind` names the kind of run in the
+    manifest. The methods at the end say how a shard is computed and written; the engines and the
+    store call them, and know nothing else of the run.
     """
 
     kind: ClassVar[str] = ""
+    # Fields of every subclass:
+    model: str
+    tokenizer: str | None
+    device: str | None
 
     def __post_init__(self) -> None:
         for name, option in self.options().items():
@@ -180,7 +184,7 @@ class RunSettings(ABC):
     @classmethod
     def options(cls) -> dict[str, Option]:
         """The options, by name."""
-        return {entry.name: entry.metadata["option"] for entry in fields(cls)}
+        return {entry.name: entry.metadata["option"] for entry in fields(cast(Any, cls))}
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -206,7 +210,7 @@ class RunSettings(ABC):
         """Return the settings with types that JSON has."""
         return {
             name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
+            for name, value in asdict(cast(Any, self)).items()
         }
 
     @classmethod

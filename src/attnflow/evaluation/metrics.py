@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from attnflow.errors import check_choice
 from attnflow.evaluation import evidence, perturbation
-from attnflow.evaluation.correlation import kendall, spearman
+from attnflow.evaluation.correlation import MIN_TOKENS, kendall, spearman
 from attnflow.evaluation.orders import SAMPLES, Bools, Sign, rank_by, tie_ranks
 from attnflow.evaluation.perturbation import Ask, Curves, bins, grid
 from attnflow.registry import Registry
@@ -142,7 +142,15 @@ def _of_evidence(function: Callable[..., float], trial: Trial) -> float:
 
 
 def _correlate(function: Callable[..., NDArray[np.float64]], trial: Trial) -> float:
-    return float(function(tie_ranks(trial.ranked), tie_ranks(trial.leave_one_out)))
+    """Correlate scores and drops of p; nan if all tokens drop p by the same.
+
+    Constant scores have the level of chance, 0. Leaving such texts out would favor explanations
+    with many ties.
+    """
+    ranks, drops = tie_ranks(trial.ranked), tie_ranks(trial.leave_one_out)
+    if len(ranks) >= MIN_TOKENS and np.ptp(ranks) == 0 < np.ptp(drops):
+        return 0.0
+    return float(function(ranks, drops))
 
 
 def _normalized_aopc(trial: Trial) -> float:

@@ -2,12 +2,13 @@
 
 A metric that removes the three most relevant tokens must choose among tied ones. Instead of the
 order that a sort happens to return, all choices count equally: `removed_sets` returns the possible
-sets, or a sample if there are many, and metrics average over them. Constant scores, where every
-token is tied, therefore behave as a random explanation.
+sets, or a sample if there are many, and metrics average over them. Metrics that depend on more than
+one set at a time average over the possible `tie_orders`. Constant scores, where every token is
+tied, therefore behave as a random explanation.
 """
 
-from itertools import combinations
-from math import comb
+from itertools import chain, combinations, permutations, product
+from math import comb, factorial, prod
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -21,10 +22,10 @@ Bools: TypeAlias = NDArray[np.bool_]
 Sign: TypeAlias = Literal["signed", "positive", "absolute"]
 
 # Scores are tied if they differ by no more than rounding in single precision, or than the
-# tolerance of flows.
+# tolerance of flows, which is a part of the largest score.
 RELATIVE_TOLERANCE = 1e-6
-ABSOLUTE_TOLERANCE = 1e-12
-SAMPLES = 8  # sets to average over, where ties allow more
+FLOW_TOLERANCE = 1e-12
+SAMPLES = 8  # sets or orders to average over, where ties allow more
 
 
 def rank_by(scores: ArrayLike, sign: Sign) -> NDArray[np.float64]:
@@ -50,7 +51,8 @@ def tie_groups(scores: ArrayLike) -> list[NDArray[np.int64]]:
     order = np.argsort(-values, kind="stable")
     ordered = values[order]
     size = np.maximum(np.abs(ordered[1:]), np.abs(ordered[:-1]))
-    steps = ordered[:-1] - ordered[1:] > ABSOLUTE_TOLERANCE + RELATIVE_TOLERANCE * size
+    smallest = FLOW_TOLERANCE * np.abs(ordered).max(initial=0.0)
+    steps = ordered[:-1] - ordered[1:] > smallest + RELATIVE_TOLERANCE * size
     return [np.sort(group) for group in np.split(order, np.flatnonzero(steps) + 1) if len(group)]
 
 
@@ -97,6 +99,25 @@ def _choose(group: NDArray[np.int64], count: int, samples: int) -> NDArray[np.in
     """Return choices [choices, count] of `count` members of a group: all of them, or a sample."""
     if comb(len(group), count) <= samples:
         return np.asarray(list(combinations(group.tolist(), count)), dtype=np.int64)
+    return _shuffle(group, samples)[:, :count]
+
+
+def _shuffle(group: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
+    """Return random orders [samples, members] of a group, always the same ones."""
     random = np.random.default_rng(group)
-    orders = random.permuted(np.repeat(group[None], samples, axis=0), axis=1)
-    return orders[:, :count]
+    return random.permuted(np.repeat(group[None], samples, axis=0), axis=1)
+
+
+def tie_orders(groups: list[NDArray[np.int64]], *, samples: int = SAMPLES) -> NDArray[np.int64]:
+    """Return the orders of the tokens that the groups allow, [orders, tokens].
+
+    These are all possible orders, or `samples` of them if there are more. The first tokens of each
+    order are one of the `removed_sets`.
+
+    >>> tie_orders([np.array([1]), np.array([0, 2])]).tolist()
+    [[1, 0, 2], [1, 2, 0]]
+    """
+    if prod(factorial(len(group)) for group in groups) <= samples:
+        choices = product(*(permutations(group.tolist()) for group in groups))
+        return np.asarray([list(chain(*choice)) for choice in choices], dtype=np.int64)
+    return np.concatenate([_shuffle(group, samples) for group in groups], axis=1)

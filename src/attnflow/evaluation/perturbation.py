@@ -5,7 +5,7 @@ tokens were removed, and after the `count` least relevant ones were. `Ask` is th
 model; what "removed" means (masked, replaced, cut out) is up to it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Literal, Protocol, TypeAlias
@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnflow.evaluation.orders import SAMPLES, Bools, removed_sets, tie_groups
+from attnflow.evaluation.orders import SAMPLES, Bools, removed_sets, tie_groups, tie_orders
 
 Floats: TypeAlias = NDArray[np.float64]
 First: TypeAlias = Literal["most", "least"]
@@ -62,6 +62,10 @@ class Curves:
         """Return the sets of `count` tokens, the most or the least relevant ones first."""
         groups = self._groups if first == "most" else self._groups[::-1]
         return removed_sets(groups, count, samples=self.samples)
+
+    def orders(self) -> NDArray[np.int64]:
+        """Return the orders of the tokens, the most relevant ones first, [orders, tokens]."""
+        return tie_orders(self._groups, samples=self.samples)
 
     def log_probability(self, count: int, first: First = "most") -> float:
         """Return the mean of log p over these sets."""
@@ -146,7 +150,7 @@ def rise(curves: Curves) -> float:
     log p is scaled to 1 for the whole text and 0 for the text without any ranked token, clipped to
     [0, 1], and may not rise again.
     """
-    return _mean_area(_response(curves))
+    return float(np.mean([_mean_area(response) for _, response in _responses(curves)]))
 
 
 def mas(curves: Curves) -> float:
@@ -155,32 +159,41 @@ def mas(curves: Curves) -> float:
     The penalty is the distance of the response from the share of the positive scores that is not
     removed yet. The sum is clipped and scaled to [0, 1].
     """
-    response = _response(curves)
     positive = np.maximum(curves.scores, 0.0)
-    density = np.asarray([_mass_left(curves, positive, count) for count in grid(curves.n)])
-    corrected = np.clip(response + np.abs(response - density), 0.0, 1.0)
-    spread = np.ptp(corrected)
-    if spread == 0:
-        corrected = np.linspace(1.0, 0.0, len(corrected))
-    else:
-        corrected = (corrected - corrected.min()) / spread
-    return _mean_area(corrected)
-
-
-def _response(curves: Curves) -> Floats:
-    """Return the normalized response at each point of the grid, which never rises."""
-    values = np.asarray([curves.log_probability(count) for count in grid(curves.n)])
-    drop = abs(values[0] - values[-1])
-    if drop == 0:
-        return np.linspace(1.0, 0.0, len(values))
-    return np.minimum.accumulate(np.clip((values - values[-1]) / drop, 0.0, 1.0))
-
-
-def _mass_left(curves: Curves, positive: Floats, count: int) -> float:
     total = positive.sum()
-    if total == 0:
-        return 1 - count / curves.n
-    return float(1 - (curves.sets(count, "most") * positive).sum(axis=1).mean() / total)
+    counts = np.asarray(grid(curves.n))
+    areas = []
+    for order, response in _responses(curves):
+        density = 1 - counts / curves.n
+        if total > 0:
+            density = 1 - np.cumsum([0.0, *positive[order]])[counts] / total
+        corrected = np.clip(response + np.abs(response - density), 0.0, 1.0)
+        spread = np.ptp(corrected)
+        if spread == 0:
+            corrected = np.linspace(1.0, 0.0, len(corrected))
+        else:
+            corrected = (corrected - corrected.min()) / spread
+        areas.append(_mean_area(corrected))
+    return float(np.mean(areas))
+
+
+def _responses(curves: Curves) -> Iterator[tuple[NDArray[np.int64], Floats]]:
+    """Yield each order, and its normalized response at the points of the grid, which never rises.
+
+    A response is not linear in log p, so it is computed for each order of tied tokens by itself.
+    """
+    counts = grid(curves.n)
+    for order in curves.orders():
+        sets = np.zeros((len(counts), curves.n), dtype=bool)
+        for row, count in zip(sets, counts, strict=True):
+            row[order[:count]] = True
+        values = curves.ask.log_probability(sets)
+        drop = abs(values[0] - values[-1])
+        if drop == 0:
+            yield order, np.linspace(1.0, 0.0, len(values))
+        else:
+            scaled = np.clip((values - values[-1]) / drop, 0.0, 1.0)
+            yield order, np.minimum.accumulate(scaled)
 
 
 def _mean_area(values: Floats) -> float:
@@ -214,14 +227,17 @@ def keep_chances(scores: ArrayLike, mean: float = KEPT) -> Floats:
 
     Scores are shifted to start at 0 and multiplied by one factor; chances are cut at 1. If that
     cannot reach the mean, because few tokens have a score above the lowest, the rest is spread
-    over the others.
+    over the others. Tied scores have equal chances.
 
     >>> keep_chances([1.0, 3.0, 2.0]).tolist()
     [0.0, 1.0, 0.5]
     >>> keep_chances([0.0, 5.0, 0.0, 0.0]).round(3).tolist()
     [0.333, 1.0, 0.333, 0.333]
     """
-    shifted = np.asarray(scores, dtype=np.float64) - np.min(scores)
+    values = np.array(scores, dtype=np.float64)
+    for group in tie_groups(values):
+        values[group] = values[group].mean()
+    shifted = values - values.min()
     wanted = mean * len(shifted)
     chances = np.zeros(len(shifted))
     open_ = shifted > 0

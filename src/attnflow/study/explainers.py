@@ -7,7 +7,7 @@ measured on the model, and baselines that know nothing of the model or little. A
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -20,6 +20,7 @@ from attnflow.graph import AttentionGraph
 from attnflow.methods.registry import METHODS
 from attnflow.models.inputs import collate
 from attnflow.models.prediction import logits_of
+from attnflow.optional import import_optional
 from attnflow.registry import Registry, resolve_function
 from attnflow.study.case import Case
 from attnflow.words import NOT_ADDITIVE
@@ -35,6 +36,7 @@ class Explainer:
     name, title, summary: as in other registries. function: from a `Case` to scores [units]; or
     "package.module:name" of such a function. kind: a baseline is part of every study.
     default: whether an opponent is part of a study unless others are named.
+    package: a module that the function needs, if it is optional.
     """
 
     name: str
@@ -43,6 +45,12 @@ class Explainer:
     function: Callable[[Any], Floats] | str
     kind: Kind = "opponent"
     default: bool = True
+    package: str = ""
+
+    def check(self) -> None:
+        """Raise MissingDependencyError if a package is missing that the function needs."""
+        if self.package:
+            import_optional(self.package, self.title)
 
     def explain(self, case: Case) -> Floats:
         """Return the scores [units] of a case."""
@@ -60,13 +68,14 @@ def register_explainer(
     summary: str,
     kind: Kind = "opponent",
     default: bool = True,
+    package: str = "",
 ) -> Explainer:
     """Make an explainer known to `attnflow evaluate`. The arguments are those of `Explainer`.
 
     Raises InputError if the name is taken.
     """
     title = title or name.replace("_", " ").capitalize()
-    return EXPLAINERS.register(Explainer(name, title, summary, function, kind, default))
+    return EXPLAINERS.register(Explainer(name, title, summary, function, kind, default, package))
 
 
 @dataclass(frozen=True)
@@ -127,8 +136,6 @@ def capture(case: Case, edges: Edges, heads: Any = "mean") -> AttentionGraph:
 
     Gradient edges are those of the sum of the scores of all steps.
     """
-    from dataclasses import replace
-
     from attnflow.models.capture.api import capture_graphs
 
     loaded, encoded = case.loaded, case.encoded
@@ -238,6 +245,7 @@ register_explainer(
     "integrated_gradients",
     f"{_OPPONENTS}:path_gradients",
     summary="gradients along the path from the mean embedding, with their sign.",
+    package="captum.attr",
 )
 register_explainer(
     "alti_logit",
@@ -257,6 +265,7 @@ register_explainer(
     title="AttnLRP",
     summary="layer-wise relevance propagation by the package lxt, which has its own license.",
     default=False,
+    package="lxt",
 )
 register_explainer(
     "random",

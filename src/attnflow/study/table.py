@@ -1,0 +1,212 @@
+"""Tables of a study: means with intervals, and paired tests between explainers.
+
+Every comparison is paired by text. Intervals are bootstrapped, tests are Wilcoxon's with Holm's
+correction, and wins, ties and losses are counted, so that a difference can be judged by its size,
+its certainty and its consistency.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnflow.errors import SelectionError
+from attnflow.evaluation.metrics import METRICS, Better
+from attnflow.evaluation.significance import bootstrap_intervals, compare_paired, holm
+from attnflow.study.explainers import explainer_title
+from attnflow.study.study import Study
+
+RESAMPLES = 2000
+TIED = 1e-12  # a difference of values that is no difference
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class Row:
+    """An explainer in a table.
+
+    mean: over n texts, with its 95 % interval from low to high.
+    gain: the mean difference from the reference, positive if better; gain_low, gain_high: its
+    interval. p: of the paired test against the reference, corrected; nan for the reference.
+    wins, ties, losses: texts on which it is better than the reference, as good, or worse.
+    seconds, megabytes: the median cost of its scores. failed: texts without a value.
+    """
+
+    explainer: str
+    n: int
+    mean: float
+    low: float
+    high: float
+    gain: float
+    gain_low: float
+    gain_high: float
+    p: float
+    wins: int
+    ties: int
+    losses: int
+    seconds: float
+    megabytes: float
+    failed: int
+
+    @property
+    def title(self) -> str:
+        """The name of the explainer in words."""
+        return explainer_title(self.explainer)
+
+    @property
+    def beats_reference(self) -> bool:
+        """Whether the explainer is significantly better than the reference."""
+        return self.p < SIGNIFICANT and self.gain > 0
+
+
+@dataclass(frozen=True)
+class MetricTable:
+    """The explainers of a study by one metric, the best first.
+
+    against: the reference of the comparisons. replacement, sign: how tokens were removed, ranked.
+    """
+
+    metric: str
+    title: str
+    better: Better
+    replacement: str
+    sign: str
+    against: str
+    rows: tuple[Row, ...]
+
+    def row(self, explainer: str) -> Row:
+        """Return the row of an explainer. Raises SelectionError if there is none."""
+        for row in self.rows:
+            if row.explainer == explainer:
+                return row
+        raise SelectionError(
+            f"there is no explainer {explainer!r}",
+            expected=f"one of {', '.join(row.explainer for row in self.rows)}",
+            fix="Use a name of the study.",
+        )
+
+
+def summarize_metric(
+    study: Study,
+    metric: str,
+    *,
+    against: str = "random",
+    replacement: str | None = None,
+    sign: str | None = None,
+    resamples: int = RESAMPLES,
+) -> MetricTable:
+    """Summarize a metric for all explainers of a study, and compare each with one of them.
+
+    against: the explainer to compare with. replacement, sign: the first of the study by default.
+    Explainers with fewer than 1 value have means of nan and come last.
+    Raises SelectionError for an unknown name.
+    """
+    study.check("metric", metric, study.design.metrics)
+    study.check("explainer", against, study.explainers)
+    replacement = study.check("replacement", replacement, study.replacements)
+    sign = study.check("sign", sign, study.design.signs)
+    options = {"replacement": replacement, "sign": sign}
+    values = study.matrix(metric, **options)
+    entry = METRICS[metric]
+    signed = values if entry.better == "high" else -values
+    reference = signed[:, study.explainers.index(against)]
+    interval = bootstrap_intervals(values, resamples=resamples)
+    compared = compare_paired(
+        signed, np.repeat(reference[:, None], values.shape[1], axis=1), resamples=resamples
+    )
+    p = compared.p.copy()
+    p[study.explainers.index(against)] = np.nan
+    corrected = holm(p)
+    rows = []
+    for i, name in enumerate(study.explainers):
+        known = np.isfinite(values[:, i])
+        difference = (signed[:, i] - reference)[known & np.isfinite(reference)]
+        rows.append(
+            Row(
+                explainer=name,
+                n=int(known.sum()),
+                mean=float(values[known, i].mean()) if known.any() else float("nan"),
+                low=float(interval.low[i]),
+                high=float(interval.high[i]),
+                gain=float(compared.difference[i]),
+                gain_low=float(compared.interval.low[i]),
+                gain_high=float(compared.interval.high[i]),
+                p=float(corrected[i]),
+                **count_outcomes(difference),
+                seconds=_median(study.matrix("seconds", **options)[:, i]),
+                megabytes=_median(study.matrix("megabytes", **options)[:, i]),
+                failed=int((~known).sum()),
+            )
+        )
+    return MetricTable(
+        metric, entry.title, entry.better, replacement, sign, against,
+        tuple(sorted(rows, key=lambda row: _order(row, entry.better))),
+    )  # fmt: skip
+
+
+def count_outcomes(differences: NDArray[np.float64]) -> dict[str, int]:
+    """Count wins, ties and losses among differences.
+
+    >>> count_outcomes(np.asarray([0.1, 0.0, -0.2, 0.3]))
+    {'wins': 2, 'ties': 1, 'losses': 1}
+    """
+    tied = np.abs(differences) <= TIED
+    return {
+        "wins": int((~tied & (differences > 0)).sum()),
+        "ties": int(tied.sum()),
+        "losses": int((~tied & (differences < 0)).sum()),
+    }
+
+
+def mean_ranks(study: Study, metric: str, **options: Any) -> tuple[dict[str, float], int]:
+    """Return the mean rank of each explainer over texts, 1 for the best, and the number of texts.
+
+    Only texts and explainers with values count; tied explainers share a rank.
+    """
+    from attnflow.evaluation.correlation import rank
+
+    values = study.matrix(metric, **options)
+    usable: NDArray[np.bool_] = np.asarray(np.isfinite(values).any(axis=0))
+    texts = np.isfinite(values[:, usable]).all(axis=1)
+    chosen = values[texts][:, usable]
+    oriented = -chosen if METRICS[metric].better == "high" else chosen
+    ranks = rank(oriented).mean(axis=0) if len(oriented) else np.full(usable.sum(), np.nan)
+    names = [name for name, use in zip(study.explainers, usable, strict=True) if use]
+    return dict(zip(names, ranks.tolist(), strict=True)), int(texts.sum())
+
+
+def find_disagreements(
+    study: Study, explainers: Sequence[str], count: int = 5, **options: Any
+) -> list[int]:
+    """Return the texts, by index, on which the scores of some explainers agree least.
+
+    Agreement is the mean Spearman correlation of all pairs.
+    """
+    from attnflow.evaluation.correlation import spearman
+
+    columns = study.columns
+    replacement = study.check("replacement", options.get("replacement"), study.replacements)
+    sign = study.check("sign", options.get("sign"), study.design.signs)
+    chosen = (columns["replacement"] == replacement) & (columns["sign"] == sign)
+    scores: dict[int, list[Any]] = {}
+    for i in np.flatnonzero(chosen):
+        if columns["explainer"][i] in explainers and columns["scores"][i] is not None:
+            scores.setdefault(int(columns["index"][i]), []).append(columns["scores"][i])
+    agreement = {}
+    for index, rows in scores.items():
+        pairs = [spearman(a, b) for i, a in enumerate(rows) for b in rows[:i]]
+        if pairs and np.isfinite(pairs).any():
+            agreement[index] = float(np.nanmean(pairs))
+    return sorted(agreement, key=lambda index: agreement[index])[:count]
+
+
+def _median(values: NDArray[np.float64]) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+def _order(row: Row, better: Better) -> tuple[bool, float]:
+    """The best first, explainers without values last."""
+    return not np.isfinite(row.mean), -row.mean if better == "high" else row.mean

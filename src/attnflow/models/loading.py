@@ -89,7 +89,7 @@ def is_decoder(name: str) -> bool:
     import_optional("transformers", "reading the configuration of a model")
     if find_adapter(name) is not None:
         return False
-    config = _read_config(str(find_verb_number(name) or name))
+    config = read_config(str(find_verb_number(name) or name))
     config = config.get("text_config") or config
     return _is_causal(find_task(config.get("architectures") or [], TEXT_TASKS), config)
 
@@ -308,7 +308,7 @@ def load_checkpoint(name: str, tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
     of them, or needs its own code.
     """
     transformers = import_optional("transformers", "loading a model")
-    config = _read_config(name)
+    config = read_config(name)
     _check_no_remote_code(name, config)
     _check_safetensors(name)
     task = find_task(config.get("architectures") or [], tasks)
@@ -352,7 +352,7 @@ def _task_tables() -> Any:
     return import_optional("transformers.models.auto.modeling_auto", "finding a model's task")
 
 
-def _read_config(name: str) -> dict[str, Any]:
+def read_config(name: str) -> dict[str, Any]:
     """Read the configuration of a checkpoint as plain JSON, without running anything."""
     from transformers import PretrainedConfig
 

@@ -26,6 +26,7 @@ from attnflow.models.loading import (
     find_task,
     first_line,
     load_checkpoint,
+    read_config,
 )
 from attnflow.optional import import_optional
 
@@ -97,6 +98,18 @@ def load_image_model(model: Any, processor: Any = None) -> LoadedImageModel:
     if processor is None or isinstance(processor, str | Path):
         processor = load_processor(str(processor or source))
     return LoadedImageModel(loaded, processor, task, name)
+
+
+def is_image_model(name: str) -> bool:
+    """Whether a model classifies images, given its folder or name; only its config is read.
+
+    Raises FileError if there is no such model.
+    """
+    if find_verb_number(name) is not None or find_adapter(name) is not None:
+        return False
+    import_optional("transformers", "reading the configuration of a model")
+    classes = read_config(name).get("architectures") or []
+    return find_task(classes, IMAGE_TASKS) == "classifier"
 
 
 def _check_not_text_model(name: str) -> None:

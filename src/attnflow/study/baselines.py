@@ -10,11 +10,12 @@ from attnflow.importance.target import input_embeddings
 from attnflow.models.inputs import collate
 from attnflow.optional import import_optional
 from attnflow.study.case import Case
+from attnflow.study.image_case import ImageCase
 
 Floats = NDArray[np.float64]
 
 
-def constant(case: Case) -> Floats:
+def constant(case: Case | ImageCase) -> Floats:
     """All units are tied, and metrics average over all orders."""
     return np.zeros(len(case.units))
 
@@ -46,3 +47,18 @@ def embedding_norm(case: Case) -> Floats:
             collate(case.loaded, [case.encoded])["input_ids"]
         )
     return case.merge(embeddings[0].double().norm(dim=-1).cpu().numpy())
+
+
+def center(case: ImageCase) -> Floats:
+    """Patches are the more relevant, the nearer they are to the center of the image."""
+    rows, columns = case.shape
+    y, x = np.mgrid[:rows, :columns]
+    distance = np.hypot(y - (rows - 1) / 2, x - (columns - 1) / 2)
+    return np.asarray(-distance.ravel())
+
+
+def contrast(case: ImageCase) -> Floats:
+    """The distance of a patch's pixels from the mean color of the image."""
+    pixels = case.pixels[0].double()
+    distance = (pixels - pixels.mean((1, 2), keepdim=True)).square().sum(0)
+    return case.merge_pixels(distance.cpu().numpy())

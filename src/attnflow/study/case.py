@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.errors import InputError
+from attnflow.importance.target import check_task
 from attnflow.models.inputs import (
     EncodedText,
     Truncate,
@@ -24,6 +25,7 @@ from attnflow.models.inputs import (
 from attnflow.models.loading import LoadedModel
 from attnflow.models.prediction import (
     Contrast,
+    invalid_logits,
     label_of,
     logits_of,
     logits_of_batch,
@@ -111,9 +113,11 @@ def make_case(
     """Run the model on a text, and return the case.
 
     words: rank words instead of tokens. truncate: as in `attnflow.explain`.
-    Raises InputError if there is nothing to rank, or the evidence is not in the text.
+    Raises InputError if there is nothing to rank, the evidence is not in the text, or the model
+    predicts nothing.
     """
     question = question or Question()
+    check_task(loaded)
     if not isinstance(text, EncodedText):
         text = encode_text(loaded, text, truncate=truncate)
     encoded, target, against = text, question.target, question.against
@@ -134,6 +138,8 @@ def make_case(
     whole, steps = _append(loaded, encoded, ids)
     label = str(loaded.tokenizer.decode(ids))
     chance = float(np.exp(_log_probability(loaded, whole, steps)))
+    if not np.isfinite(chance):
+        raise invalid_logits(loaded)
     return Case(loaded, whole, steps, units, labels, marked, label, chance)
 
 
@@ -171,12 +177,6 @@ def _one_step(
     [logits] = logits_of_batch(loaded, output.logits, [encoded], [place])
     contrast = resolve_contrast(loaded, logits, target, against)
     chance = float(log_chance(loaded, logits, contrast).exp())
-    if not np.isfinite(chance):
-        raise InputError(
-            "the model's prediction is not a number",
-            expected="finite logits",
-            fix="Check the weights of the model, or run it in float32.",
-        )
     return (Step(place, contrast),), label_of(loaded, contrast.target), chance
 
 

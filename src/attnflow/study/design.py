@@ -168,13 +168,6 @@ class Design(RunSettings):
         )
         return tuple(column for column in columns if column is not None)
 
-    @property
-    def names(self) -> list[str]:
-        """The names of all explainers, as tables list them."""
-        from attnflow.study.explainers import resolve_explainers
-
-        return resolve_explainers(self.methods, self.edges, self.explainers)
-
     def resolve(self, device: str) -> "Design":
         """Return a copy with `device` and `batch_tokens` filled in where they are None."""
         device = self.device or device

@@ -16,18 +16,26 @@ from numpy.typing import NDArray
 
 from attnflow.corpus.batches import Plan
 from attnflow.corpus.example import Example, Rejected
-from attnflow.errors import AttnflowError
+from attnflow.errors import AttnflowError, check_choice
 from attnflow.evaluation.metrics import METRICS, Trial
 from attnflow.evaluation.orders import Sign
 from attnflow.evaluation.perturbation import Curves, aopc_limits, grid
 from attnflow.importance.replacement import resolve_replacement
 from attnflow.importance.target import check_task
 from attnflow.models.loading import evaluation_mode, load_model, move_model
+from attnflow.models.vision import is_image_model, load_image_model
 from attnflow.optional import import_optional
-from attnflow.study.case import Case, Question, make_case
+from attnflow.study.case import Question, make_case
 from attnflow.study.cost import Cost, measure_cost
 from attnflow.study.design import Design
-from attnflow.study.explainers import EXPLAINERS, check_scores, explain_all
+from attnflow.study.explainers import (
+    EXPLAINERS,
+    check_scores,
+    explain_all,
+    resolve_explainers,
+)
+from attnflow.study.image_case import REPLACEMENTS as IMAGE_REPLACEMENTS
+from attnflow.study.image_case import MaskedImage, make_image_case
 from attnflow.study.masked_model import MaskedModel
 
 if TYPE_CHECKING:
@@ -90,12 +98,19 @@ class Evaluator:
         self.settings = self.design = design.resolve("cpu")
         self.threads = 1  # of the engine: texts follow one another
         self._torch_threads = threads
-        self.loaded = load_model(design.model, design.tokenizer)
-        check_task(self.loaded)
+        self.takes_images = is_image_model(design.model)
+        self.loaded: Any = self._load()
         move_model(self.loaded.model, self.design.device)
         self.metrics = [METRICS[name] for name in design.metrics]
-        for name in design.explainers:
-            EXPLAINERS[name].check()
+        self.names = resolve_explainers(
+            design.methods,
+            design.edges,
+            design.explainers,
+            "image" if self.takes_images else "text",
+        )
+        for name in self.names:
+            if "/" not in name:
+                EXPLAINERS[name].check()
         self.replacements = self._resolve_replacements()
 
     def plan(self, examples: Sequence[Example]) -> Plan:
@@ -139,15 +154,8 @@ class Evaluator:
 
         Raises AttnflowError if the text cannot be evaluated.
         """
-        design = self.design
         with evaluation_mode(self.loaded.model):
-            case = make_case(
-                self.loaded,
-                example.text,
-                self._ask(example),
-                words=design.words,
-                truncate=design.truncate,
-            )
+            case = self._make_case(example)
             scores = self._explain(case)
             measured = [
                 values for name in self.replacements for values in self._measure(case, scores, name)
@@ -156,6 +164,22 @@ class Evaluator:
             example, case.label, case.probability, case.labels, case.evidence, scores,
             tuple(measured),
         )  # fmt: skip
+
+    def _load(self) -> Any:
+        """Load the model. Raises InputError if it predicts nothing."""
+        design = self.design
+        if self.takes_images:
+            return load_image_model(design.model, design.tokenizer)
+        loaded = load_model(design.model, design.tokenizer)
+        check_task(loaded)
+        return loaded
+
+    def _make_case(self, example: Example) -> Any:
+        design, question = self.design, self._ask(example)
+        if self.takes_images:
+            return make_image_case(self.loaded, example.text, question)
+        options: Any = {"words": design.words, "truncate": design.truncate}
+        return make_case(self.loaded, example.text, question, **options)
 
     def _ask(self, example: Example) -> Question:
         """Return what the study asks about a text."""
@@ -177,12 +201,12 @@ class Evaluator:
             evidence=evidence,
         )
 
-    def _explain(self, case: Case) -> dict[str, Scores]:
+    def _explain(self, case: Any) -> dict[str, Scores]:
         """Return the scores of all explainers. One that fails has none."""
         device, heads = self.design.device, self.design.heads
         scores: dict[str, Scores] = {}
         shared: dict[str, Cost] = {}
-        for name, compute in explain_all(case, self.design.names, heads=heads):
+        for name, compute in explain_all(case, self.names, heads=heads):
             values, problem = None, ""
             with measure_cost(device) as cost:
                 try:
@@ -197,14 +221,13 @@ class Evaluator:
             scores[name] = Scores(values, cost, problem)
         return scores
 
-    def _measure(
-        self, case: Case, scores: Mapping[str, Scores], replacement: str
-    ) -> list[Measured]:
+    def _measure(self, case: Any, scores: Mapping[str, Scores], replacement: str) -> list[Measured]:
         """Return the values of all explainers, with removed tokens replaced in one way."""
         design = self.design
-        model = MaskedModel(
+        mask: Any = MaskedImage if self.takes_images else MaskedModel
+        model = mask(
             case,
-            cast(Any, replacement),
+            replacement,
             batch_tokens=design.batch_tokens or 1,
             draws=design.draws,
             seed=design.seed,
@@ -249,6 +272,10 @@ class Evaluator:
 
     def _resolve_replacements(self) -> tuple[str, ...]:
         """Return the replacements of the study. Raises InputError for one that does not fit."""
+        if self.takes_images:
+            for name in self.design.replacements:
+                check_choice("replacements", name, IMAGE_REPLACEMENTS)
+            return self.design.replacements or IMAGE_REPLACEMENTS
         names = self.design.replacements or (None, "remove")
         resolved = [resolve_replacement(self.loaded, cast(Any, name)) for name in names]
         return tuple(dict.fromkeys(resolved))

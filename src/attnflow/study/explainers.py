@@ -22,11 +22,11 @@ from attnflow.models.inputs import collate
 from attnflow.models.prediction import logits_of
 from attnflow.optional import import_optional
 from attnflow.registry import Registry, resolve_function
-from attnflow.study.case import Case
 from attnflow.words import NOT_ADDITIVE
 
 Floats: TypeAlias = NDArray[np.float64]
 Kind: TypeAlias = Literal["opponent", "baseline"]
+Inputs: TypeAlias = Literal["text", "image", "any"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Explainer:
     name, title, summary: as in other registries. function: from a `Case` to scores [units]; or
     "package.module:name" of such a function. kind: a baseline is part of every study.
     default: whether an opponent is part of a study unless others are named.
+    inputs: whether it explains a "text", an "image", or "any" of them.
     package: a module that the function needs, if it is optional.
     """
 
@@ -45,6 +46,7 @@ class Explainer:
     function: Callable[[Any], Floats] | str
     kind: Kind = "opponent"
     default: bool = True
+    inputs: Inputs = "text"
     package: str = ""
 
     def check(self) -> None:
@@ -52,8 +54,8 @@ class Explainer:
         if self.package:
             import_optional(self.package, self.title)
 
-    def explain(self, case: Case) -> Floats:
-        """Return the scores [units] of a case."""
+    def explain(self, case: Any) -> Floats:
+        """Return the scores [units] of a `Case`, or of an `ImageCase`."""
         return np.asarray(resolve_function(self.function)(case), dtype=np.float64)
 
 
@@ -68,6 +70,7 @@ def register_explainer(
     summary: str,
     kind: Kind = "opponent",
     default: bool = True,
+    inputs: Inputs = "text",
     package: str = "",
 ) -> Explainer:
     """Make an explainer known to `attnflow evaluate`. The arguments are those of `Explainer`.
@@ -75,7 +78,9 @@ def register_explainer(
     Raises InputError if the name is taken.
     """
     title = title or name.replace("_", " ").capitalize()
-    return EXPLAINERS.register(Explainer(name, title, summary, function, kind, default, package))
+    return EXPLAINERS.register(
+        Explainer(name, title, summary, function, kind, default, inputs, package)
+    )
 
 
 @dataclass(frozen=True)
@@ -131,11 +136,14 @@ def explainer_title(name: str) -> str:
     return f"{method.replace('_', ' ')}, {title}{residual}"
 
 
-def capture(case: Case, edges: Edges, heads: Any = "mean") -> AttentionGraph:
-    """Run the model, and return its graph with NumPy arrays.
+def capture(case: Any, edges: Edges, heads: Any = "mean") -> AttentionGraph:
+    """Run the model, and return its graph with NumPy arrays. case: a Case or an ImageCase.
 
     Gradient edges are those of the sum of the scores of all steps.
     """
+    if hasattr(case, "capture"):  # an image
+        graph: AttentionGraph = case.capture(edges, heads)
+        return graph
     from attnflow.models.capture.api import capture_graphs
 
     loaded, encoded = case.loaded, case.encoded
@@ -158,7 +166,7 @@ def capture(case: Case, edges: Edges, heads: Any = "mean") -> AttentionGraph:
     return replace(graph, weights=to_numpy(graph.weights), attention=to_numpy(graph.attention))
 
 
-def attribute(case: Case, graph: AttentionGraph, method: str, layer: int = -1) -> Floats:
+def attribute(case: Any, graph: AttentionGraph, method: str, layer: int = -1) -> Floats:
     """Return the scores [units] of a method at a layer.
 
     Scores that add up are summed over the tokens of a unit, and averaged over the positions of
@@ -172,20 +180,27 @@ def attribute(case: Case, graph: AttentionGraph, method: str, layer: int = -1) -
         ).values[0, 0]
         return np.asarray(values) / len(case.steps)
     result = METHODS[method].attribute(graph, layers=layer, positions=case.positions, threads=1)
-    return case.merge(result.to_numpy()[0].mean(axis=0))
+    scores: Floats = case.merge(result.to_numpy()[0].mean(axis=0))
+    return scores
 
 
 def resolve_explainers(
-    methods: Iterable[str], edges: Iterable[str], explainers: Iterable[str]
+    methods: Iterable[str],
+    edges: Iterable[str],
+    explainers: Iterable[str],
+    inputs: Inputs = "text",
 ) -> list[str]:
     """Return the names of all explainers of a study, baselines last.
 
+    inputs: what the model takes; explainers of other inputs are left out.
     Raises SelectionError for a name that is not registered.
     """
     weightings = [Edges.parse(text).text for text in edges]
     names = [f"{METHODS[method].name}/{text}" for text in weightings for method in methods]
-    names += [EXPLAINERS[name].name for name in explainers if EXPLAINERS[name].kind == "opponent"]
-    return names + [entry.name for entry in EXPLAINERS if entry.kind == "baseline"]
+    chosen = [EXPLAINERS[name] for name in explainers]
+    others = [entry for entry in chosen if entry.kind == "opponent"]
+    others += [entry for entry in EXPLAINERS if entry.kind == "baseline"]
+    return names + [entry.name for entry in others if entry.inputs in (inputs, "any")]
 
 
 def default_opponents() -> tuple[str, ...]:
@@ -194,7 +209,7 @@ def default_opponents() -> tuple[str, ...]:
 
 
 def explain_all(
-    case: Case, names: Sequence[str], *, heads: Any = "mean"
+    case: Any, names: Sequence[str], *, heads: Any = "mean"
 ) -> Iterator[tuple[str, Callable[[], Floats]]]:
     """Yield the name of each explainer, and a function that computes its scores.
 
@@ -233,18 +248,21 @@ _BASELINES = "attnflow.study.baselines"
 register_explainer(
     "input_gradients",
     f"{_OPPONENTS}:gradient_norm",
-    summary="length of the gradient of the logit with respect to each embedding.",
+    summary="length of the gradient of the logit with respect to each embedding or patch.",
+    inputs="any",
 )
 register_explainer(
     "gradient_times_input",
     f"{_OPPONENTS}:gradient_times_input",
     title="Gradient x input",
     summary="gradient times embedding, summed, with its sign.",
+    inputs="any",
 )
 register_explainer(
     "integrated_gradients",
     f"{_OPPONENTS}:path_gradients",
-    summary="gradients along the path from the mean embedding, with their sign.",
+    summary="gradients along the path from the mean embedding or color, with their sign.",
+    inputs="any",
     package="captum.attr",
 )
 register_explainer(
@@ -258,6 +276,7 @@ register_explainer(
     f"{_OPPONENTS}:leave_one_out",
     title="Leave-one-out",
     summary="drop of log p without each token; close to what perturbation metrics measure.",
+    inputs="any",
 )
 register_explainer(
     "attn_lrp",
@@ -271,6 +290,7 @@ register_explainer(
     "random",
     f"{_BASELINES}:constant",
     summary="all tokens tied: the level of chance.",
+    inputs="any",
     kind="baseline",
 )
 register_explainer(
@@ -299,4 +319,20 @@ register_explainer(
     f"{_BASELINES}:embedding_norm",
     summary="tokens with long embeddings are more relevant.",
     kind="baseline",
+)
+register_explainer(
+    "center",
+    f"{_BASELINES}:center",
+    title="Center of the image",
+    summary="patches near the center of the image are more relevant.",
+    kind="baseline",
+    inputs="image",
+)
+register_explainer(
+    "contrast",
+    f"{_BASELINES}:contrast",
+    title="Contrast of a patch",
+    summary="patches that differ from the mean color are more relevant.",
+    kind="baseline",
+    inputs="image",
 )

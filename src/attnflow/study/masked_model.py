@@ -130,9 +130,10 @@ class MaskedModel:
     def _positions(self, removed: Bools) -> tuple[int, ...]:
         """Return where a text without some tokens is predicted.
 
-        A decoder without the token at its position predicts from the token before.
+        A decoder without the token at its position predicts from the token before. The prediction
+        of a classifier or an encoder-decoder has no position in the text.
         """
-        if self.case.loaded.task == "seq2seq":
+        if self.case.loaded.task in ("classifier", "seq2seq"):
             return tuple(self.case.positions)
         kept = np.cumsum(~removed) - 1
         return tuple(int(kept[position]) for position in self.case.positions)
@@ -170,16 +171,18 @@ class MaskedModel:
             repeated = values.repeat(rows, 1)
             own = name.startswith("decoder_")
             inputs[name] = repeated if own else repeated.gather(1, kept)
-        if positions[0] >= 0:
+        if kept.shape[1] > 0 and positions[0] >= 0:
             return inputs, positions
         # Nothing is left before the first prediction: the text begins with the start token.
         first = start_token(self.case.loaded)
         if first is None:
-            first = int(self.inputs["input_ids"][0, self.case.positions[0]])
-        for name, values in inputs.items():
-            start = values.new_full((rows, 1), first if name == "input_ids" else 1)
-            inputs[name] = torch.cat([start, values], dim=1)
-        return inputs, [position + 1 for position in positions]
+            place = min(self.case.positions[0], self.case.encoded.n_inputs - 1)
+            first = int(self.inputs["input_ids"][0, place])
+        starts = {"input_ids": first, "attention_mask": 1, "token_type_ids": 0}
+        for name in starts.keys() & inputs.keys():
+            start = inputs[name].new_full((rows, 1), starts[name])
+            inputs[name] = torch.cat([start, inputs[name]], dim=1)
+        return inputs, [position + (positions[0] < 0) for position in positions]
 
     def _score(self, inputs: dict[str, Any], positions: Sequence[int]) -> Floats:
         """Run the model, and return log p [rows], summed over the steps."""

@@ -32,12 +32,13 @@ def as_array(value: Any, what: str) -> Array:
     dtype('float64')
     """
     array = _convert(value, what)
-    if dtype_name(array) in FLOAT_TYPES:
+    name = dtype_name(array)
+    if name in FLOAT_TYPES:
         return array
     xp = array_namespace(array)
-    if dtype_name(array) != "object" and xp.isdtype(array.dtype, ("integral", "bool")):
+    if name.startswith(("int", "uint", "bool")):
         return xp.astype(array, xp.float64)
-    given = type(value).__name__ if dtype_name(array) == "object" else dtype_name(array)
+    given = type(value).__name__ if name == "object" else name
     raise InputError(
         f"{what} has type {given}",
         expected=f"numbers in {', '.join(FLOAT_TYPES)}",
@@ -72,14 +73,14 @@ def as_stacked(value: Any, what: str) -> Array:
 
 def _convert(value: Any, what: str) -> Array:
     if isinstance(value, np.ndarray):
-        return value
+        return _convert_numpy(value, what)
     if is_torch_array(value):
-        return value.detach()
+        return _convert_tensor(value, what)
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value, what)
     try:
         return np.asarray(value)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # `__array__` is code of other packages
         raise ShapeError(
             f"{what} cannot be read as one array ({error})",
             expected="rows of equal length",
@@ -87,12 +88,44 @@ def _convert(value: Any, what: str) -> Array:
         ) from error
 
 
+def _convert_numpy(array: Any, what: str) -> Array:
+    if np.ma.is_masked(array):
+        raise InputError(
+            f"{what} is a masked array with {int(np.ma.getmaskarray(array).sum())} masked values",
+            expected="a value in every place",
+            fix="Fill them: array.filled(0).",
+        )
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return np.asarray(array)
+
+
+def _convert_tensor(tensor: Any, what: str) -> Array:
+    layout = str(tensor.layout).removeprefix("torch.")
+    if tensor.is_meta or tensor.is_nested or layout != "strided":
+        kind = "on the device meta, without values" if tensor.is_meta else f"of layout {layout}"
+        raise InputError(
+            f"{what} is a tensor {'nested' if tensor.is_nested else kind}",
+            expected="a dense tensor with values",
+            fix="Load the weights, or convert the tensor with to_dense() or to_padded_tensor(0).",
+        )
+    return tensor.detach().resolve_conj().resolve_neg()
+
+
 def _from_dlpack(value: Any, what: str) -> Array:
     try:
         return np.from_dlpack(value)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         # NumPy supports neither accelerators nor bfloat16; torch supports both without a copy.
-        return import_optional("torch", f"reading {what} ({error})").from_dlpack(value)
+        torch = import_optional("torch", f"reading {what} ({error})")
+        try:
+            return torch.from_dlpack(value)
+        except Exception as failure:  # code of other packages
+            raise InputError(
+                f"{what} is a {type(value).__name__} that cannot be read ({failure})",
+                expected="an array",
+                fix="Convert it to a NumPy array or a torch tensor.",
+            ) from failure
 
 
 def to_numpy(array: Array) -> "np.ndarray[Any, np.dtype[Any]]":

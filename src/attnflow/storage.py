@@ -24,6 +24,11 @@ from attnflow.optional import import_optional
 
 HEADER_KEY = "attnflow"
 VERSION = 1
+# The types of arrays that can be read, as safetensors calls them.
+ARRAY_TYPES = (
+    *("F64", "F32", "F16", "BF16", "BOOL"),
+    *("I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8"),
+)
 
 TEMPORARY = ".tmp"  # the suffix of unfinished files
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -105,21 +110,47 @@ def read_any(path: str | PathLike[str]) -> tuple[dict[str, Array], dict[str, Any
     """Read any safetensors file: arrays by name, and the attnflow header if there is one.
 
     Arrays are NumPy, or all are torch tensors if one of them is bfloat16, which NumPy lacks.
+    Raises FileError if it is not a complete file, or has arrays of another type.
     """
     try:
         with safe_open(path, framework="np") as file:
             names = list(file.keys())
             metadata = file.metadata() or {}
-            if all(file.get_slice(name).get_dtype() != "BF16" for name in names):
+            types = {name: str(file.get_slice(name).get_dtype()) for name in names}
+            _check_types(path, types)
+            if "BF16" not in types.values():
                 return {name: file.get_tensor(name) for name in names}, _header(path, metadata)
         import_optional("torch", f"reading the bfloat16 arrays of {path}")
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in names}, _header(path, metadata)
-    except SafetensorError as error:
+    except (SafetensorError, OSError, UnicodeError, MemoryError) as error:
         raise FileError(
             f"{path} is not a complete safetensors file ({error})",
             expected="a whole file in the safetensors format",
             fix="Check the path, or save or copy the file again.",
+        ) from error
+
+
+def _check_types(path: str | PathLike[str], types: Mapping[str, str]) -> None:
+    for name, type_name in types.items():
+        if type_name not in ARRAY_TYPES:
+            raise FileError(
+                f"{path} has the array {name} of type {type_name}",
+                expected=f"one of {', '.join(ARRAY_TYPES)}",
+                fix="Save it in one of these types.",
+            )
+
+
+def read_text(path: str | PathLike[str]) -> str:
+    """Read a file of text in UTF-8. Raises FileError if it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        detail = error.strerror if isinstance(error, OSError) else error
+        raise FileError(
+            f"{path} cannot be read ({detail})",
+            expected="a file of text in UTF-8",
+            fix="Check the file and its permissions, or convert it: iconv -f LATIN1 -t UTF-8",
         ) from error
 
 
@@ -128,7 +159,7 @@ def _header(path: str | PathLike[str], metadata: Mapping[str, str]) -> dict[str,
         return None
     try:
         header = json.loads(metadata[HEADER_KEY])
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         header = error
     if not isinstance(header, dict):
         raise FileError(

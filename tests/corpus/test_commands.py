@@ -1,6 +1,7 @@
 """The corpus commands on tiny random models; and signals, in another process."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from attnflow import corpus
 from attnflow.cli.corpus import register
 from attnflow.corpus import manifest
+from attnflow.corpus.journal import read_record, write_record
 from attnflow.corpus.manifest import checksum_model
 from attnflow.corpus.settings import OPTIONS
 from attnflow.edges.registry import EDGES
@@ -64,6 +66,22 @@ def scores(classifier, texts, tmp_path_factory):
     assert "6 rows in 2 shards, 2 rejected" in result.stdout
     assert f"attnflow corpus errors {out}" in result.stdout
     return out
+
+
+def test_a_corpus_with_missing_shards_says_so(scores, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(scores, out)
+    (out / "journal/part-000000.json").unlink()
+    for command in (
+        ["table", out],
+        ["show", out, "s5"],
+        ["errors", out],
+        ["errors", out, "--counts"],
+    ):
+        result = invoke(*command)
+        assert result.exit_code == 0
+        assert "1 of 2 shards" in result.stderr
+        assert not invoke(command[0], scores, *command[2:]).stderr.count("not complete")
 
 
 def test_scores_are_those_of_explain(scores, classifier):
@@ -374,16 +392,36 @@ main()
 """
 
 
-def run_interrupted(tmp_path, *signals):
-    """Run the command in a process that sends itself signals in its second shard."""
+def run_interrupted(tmp_path, *signals, command=("--json",)):
+    """Run a command in a process that sends itself signals in its second shard.
+
+    command: of `corpus`, or options of `corpus run`.
+    """
     path = tmp_path / "many.txt"
     path.write_text("\n".join(f"word {i}" for i in range(1000)))
-    arguments = ["corpus", "run", path, "--out", tmp_path / "out", "--shard-size", 20, "--json"]
+    run = ["run", path, "--out", tmp_path / "out", "--shard-size", 20]
+    arguments = ["corpus", *(run if command[0].startswith("--") else ()), *command]
     numbers = ",".join(str(int(number)) for number in signals)
-    command = [sys.executable, "-c", STOPPED, numbers, *map(str, arguments)]
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", STOPPED, numbers, *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signals", [(signal.SIGINT,), (signal.SIGINT, signal.SIGINT)])
+def test_a_repair_is_stopped_by_signals(tmp_path, signals):
+    assert run_interrupted(tmp_path, 0, command=("--shards", "0:1")).returncode == 0
+    repair = ("check", tmp_path / "out", "--repair")
+    done = run_interrupted(tmp_path, *signals, command=repair)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    result = corpus.check(tmp_path / "out")
+    assert (result.checked, result.damaged) == (3 - len(signals), ())
 
 
 @pytest.mark.slow
@@ -454,9 +492,9 @@ def test_a_repair_with_other_versions_must_be_accepted(texts, classifier, tmp_pa
     out = tmp_path / "out"
     assert invoke("run", texts, "--model", classifier, "--out", out, "--quiet").exit_code == 0
     path = out / "manifest.json"
-    content = json.loads(path.read_text())
+    content = read_record(path)
     content["versions"][0]["numpy"] = "1.0"
-    path.write_text(json.dumps(content))
+    write_record(path, content)
     (out / "shards/part-000000.parquet").write_bytes(b"")
     result = invoke("check", out, "--repair")
     assert result.exit_code == 2

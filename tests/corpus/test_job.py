@@ -14,6 +14,7 @@ from attnflow import storage
 from attnflow.corpus import status
 from attnflow.corpus.integrity import check, invalidate_damaged
 from attnflow.corpus.job import run_job
+from attnflow.corpus.journal import read_record, write_record
 from attnflow.corpus.manifest import installed_versions, read_manifest, write_manifest
 from attnflow.corpus.readers import open_source
 from attnflow.corpus.settings import Settings
@@ -55,7 +56,7 @@ def test_a_run_writes_shards_errors_journal_and_manifest(texts, tmp_path):
         "manifest.json",
         *(f"shards/part-00000{i}.parquet" for i in range(3)),
     ]
-    assert json.loads((tmp_path / "out/journal/end.json").read_text()) == {"rows": 7}
+    assert json.loads((tmp_path / "out/journal/end.json").read_text())["rows"] == 7
     errors = [
         json.loads(line)
         for i in range(2)
@@ -351,7 +352,7 @@ def test_a_folder_with_other_files_is_an_error(texts, tmp_path):
 def test_an_invalid_manifest_is_an_error(texts, tmp_path):
     run(texts, tmp_path / "out")
     (tmp_path / "out" / "manifest.json").write_text('{"schema": 99}')
-    with refusal(FileError, "schema 99", "1"):
+    with refusal(FileError, "schema 99", "2"):
         run(texts, tmp_path / "out")
     (tmp_path / "out" / "manifest.json").write_text("{")
     with refusal(FileError, "manifest.json", "--out"):
@@ -390,7 +391,7 @@ def test_shards_with_truncated_or_missing_files_are_computed_again(texts, tmp_pa
     problems = [damage.problem for damage in check(out).damaged]
     assert problems[0] == "is missing"
     assert problems[1].startswith("has 4 bytes ")
-    assert problems[2] == "cannot be read"
+    assert "checksum" in problems[2]
     assert run(texts, out).new_rows == 7
     assert contents(out) == expected
 
@@ -499,9 +500,13 @@ def test_a_journal_with_wrong_counts_is_damaged(texts, tmp_path, expected, name)
     out = tmp_path / "out"
     run(texts, out)
     path = out / "journal/part-000001.json"
-    written = json.loads(path.read_text())
+    written = read_record(path)
     path.write_text(json.dumps({**written, name: written[name] + 1}))
     [damage] = check(out).damaged
+    assert damage.path == path
+    assert "checksum" in damage.problem
+    write_record(path, {**written, name: written[name] + 1})
+    damage = check(out).damaged[-1]
     assert (damage.path, damage.problem) == (path, "has wrong row counts")
     invalidate_damaged(out, check(out))
     assert run(texts, out).complete

@@ -53,7 +53,7 @@ def test_one_row_for_each_position_and_layer_by_hand():
         assert row["blank_out"] == [0.5, None]
         assert (row["prediction"], row["prediction_probability"]) == ("singular", 0.75)
         assert (row["target"], row["target_index"], row["target_kind"]) == ("plural", 1, "class")
-    assert table.schema.metadata[b"attnflow.schema"] == b"1"
+    assert table.schema.metadata[b"attnflow.schema"] == b"2"
 
 
 def test_large_shards_are_written_in_row_groups(monkeypatch):

@@ -1,6 +1,8 @@
 """The worker pool and the connection of the Ray engine, without a cluster."""
 
 import socket
+from contextlib import contextmanager, suppress
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +14,15 @@ from attnflow.errors import AttnflowError, FileError
 from tests.refusal import refusal
 
 
-class LostError(Exception):
+class RayError(Exception):
+    """In place of the base class of Ray's errors."""
+
+
+class LostError(RayError):
     """In place of the errors of Ray for a lost worker."""
 
 
-class TaskError(Exception):
+class TaskError(RayError):
     """In place of an error that a worker raised."""
 
     cause = AttnflowError("there is no layer 9", "1 to 6")
@@ -30,10 +36,11 @@ class FakeRay:
     """Workers compute when a result is fetched. room: how many can run at the same time."""
 
     def __init__(self, room, losing=()):
-        self.exceptions = SimpleNamespace(RayTaskError=TaskError, **ERRORS)
+        self.exceptions = SimpleNamespace(RayTaskError=TaskError, RayError=RayError, **ERRORS)
         self.room, self.losing = room, set(losing)
         self.started, self.dead = 0, set()
         self.given: list[tuple[int, int]] = []  # worker and shard
+        self.is_running = True
 
     def start(self):
         self.started += 1
@@ -63,7 +70,12 @@ class FakeRay:
             raise LostError("it is gone")
         if shard == "bad":
             raise TaskError
+        if shard == "last":
+            raise RayError("the raylet died")
         return [shard]
+
+    def nodes(self):
+        return [{"Alive": False}, {"Alive": self.is_running}]
 
     def kill(self, actor):
         self.dead.add(actor.number)
@@ -88,6 +100,7 @@ def test_at_most_two_shards_per_worker_are_in_flight():
     assert sorted(worker for worker, _ in ray.given) == [1, 1, 2, 2]
 
 
+@pytest.mark.filterwarnings("ignore:a worker of the Ray cluster")
 def test_shards_of_a_lost_worker_go_to_running_workers():
     # There is no room for a replacement, as when its whole node is lost.
     ray = FakeRay(room=2, losing=[2])
@@ -102,17 +115,31 @@ def test_shards_of_a_lost_worker_go_to_running_workers():
     assert {worker for worker, _ in ray.given} == {1, 2}
 
 
+@pytest.mark.filterwarnings("ignore:a worker of the Ray cluster")
 def test_a_lost_worker_is_replaced_where_there_is_room():
     ray = FakeRay(room=1, losing=[1, 2])
     assert compute(ray, 1, range(3)) == [[0], [1], [2]]
     assert {worker for worker, _ in ray.given} == {1, 2, 3}
 
 
+@pytest.mark.filterwarnings("ignore:a worker of the Ray cluster")
 def test_a_shard_that_always_loses_its_worker_stops_the_run():
     ray = FakeRay(room=1, losing=range(100))
     with refusal(AttnflowError, f"{RETRIES + 1} times", "it is gone", "--batch-tokens"):
         compute(ray, 1, range(3))
     assert [shard for _, shard in ray.given].count(0) == RETRIES + 1
+
+
+def test_a_cluster_that_ended_is_an_error():
+    with refusal(AttnflowError, "the raylet died", "same command"):
+        compute(FakeRay(room=1), 1, [1, "last"])
+    ray = FakeRay(room=1, losing=[1])
+    ray.is_running = False
+    with (
+        pytest.warns(UserWarning, match="same command"),
+        refusal(AttnflowError, "Ray cluster", "same command"),
+    ):
+        compute(ray, 1, range(3))
 
 
 def test_an_error_of_the_library_is_raised_unchanged():
@@ -141,13 +168,46 @@ def test_a_cluster_that_rejects_the_connection_and_a_missing_one(monkeypatch):
 
     fake = SimpleNamespace(is_initialized=lambda: False, init=reject)
     monkeypatch.setattr(ray_engine, "import_optional", lambda _module, _purpose: fake)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        address = f"127.0.0.1:{listening.getsockname()[1]}"
-        with (
-            refusal(FileError, f"'{address}'", "RAY_AUTH_MODE=token"),
-            connect(address),
-        ):
-            pass
-    for nowhere in (address, "auto"):
+    with (
+        server(GRPC) as address,
+        refusal(FileError, f"'{address}'", "RAY_AUTH_MODE=token"),
+        connect(address),
+    ):
+        pass
+    for nowhere in (address, f"ray://{address}", "auto", "127.0.0.1:99999", "nowhere.invalid:1"):
         with refusal(FileError, f"'{nowhere}'", "ray start --head"), connect(nowhere):
             pass
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"SSH-2.0\r\n"])
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_server_that_is_not_ray(monkeypatch, answer, scheme):
+    monkeypatch.setattr(ray_engine, "CONNECT_TIMEOUT", 0.2)
+    with server(answer) as address:
+        given = f"{scheme}{address}"
+        with refusal(FileError, f"'{given}'", "ray start --head"), connect(given):
+            pass
+
+
+GRPC = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame of settings
+
+
+@contextmanager
+def server(answer):
+    """Listen at an address, and answer each connection; without an answer it stays open."""
+    connections = []
+
+    def serve(listening):
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                connections.append(connection)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        Thread(target=serve, args=[listening], daemon=True).start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        with suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+    for connection in connections:
+        connection.close()

@@ -21,9 +21,10 @@ from attnflow.cli.options import (
     TopOption,
     clear_errors,
     echo,
+    printed_warnings,
     progress_bar,
 )
-from attnflow.cli.progress_bars import plain_warnings, show_status
+from attnflow.cli.progress_bars import plain_warnings, show_status, stop_on_signals
 from attnflow.corpus.settings import IMPORTANCE
 from attnflow.errors import InputError
 
@@ -75,7 +76,7 @@ def table(
     with clear_errors():
         from attnflow.corpus.results import correlate, open_corpus
 
-        with progress_bar("correlating") as progress:
+        with printed_warnings(), progress_bar("correlating") as progress:
             agreements = correlate(
                 open_corpus(folder), special=special.value, sign=sign.value, progress=progress
             )
@@ -121,7 +122,8 @@ def show(
 
         from attnflow.corpus.results import open_corpus, write_page
 
-        corpus = open_corpus(folder)
+        with printed_warnings():
+            corpus = open_corpus(folder)
         stored = corpus.find(_parse_index(name) if index else name)
         if html is None and output is not Format.TABLE:
             _echo_example(stored, position, output, top)
@@ -162,14 +164,21 @@ def check(
             result = check_corpus(folder, progress=progress)
         _print_check(result)
         if repair and not result.complete:
-            with plain_warnings(), show_status(quiet=False) as on_status:
-                repair_corpus(
+            with (
+                stop_on_signals(at_once=True) as stopper,
+                plain_warnings(),
+                show_status(quiet=False) as on_status,
+            ):
+                summary = repair_corpus(
                     folder,
                     result,
                     threads=threads,
                     accept_versions=accept_versions,
                     on_status=on_status,
+                    stop=stopper,
                 )
+            if summary.interrupted:
+                raise typer.Exit(stopper.exit_code)
             result = check_corpus(folder)
             typer.echo("after the repair:")
             _print_check(result)
@@ -191,7 +200,8 @@ def errors(
     with clear_errors():
         from attnflow.corpus.results import open_corpus
 
-        rejected = open_corpus(folder).rejected()
+        with printed_warnings():
+            rejected = open_corpus(folder).rejected()
         if counts:
             for why, n in Counter(row["why"] for row in rejected).most_common():
                 typer.echo(f"{why}: {n:,}")
@@ -329,12 +339,13 @@ def _parse_index(text: str) -> int:
 
 def _print_check(result: "Check") -> None:
     for damage in result.damaged:
-        typer.echo(f"shard {damage.shard}: {damage.path} {damage.problem}")
+        place = "" if damage.shard is None else f"shard {damage.shard}: "
+        typer.echo(f"{place}{damage.path} {damage.problem}")
     if result.missing:
         listed = ", ".join(map(str, result.missing[:MAX_LISTED]))
         more = len(result.missing) - MAX_LISTED
         typer.echo(f"missing shards: {listed}{f' and {more:,} more' if more > 0 else ''}")
-    damaged = len({damage.shard for damage in result.damaged})
+    damaged = len({damage.shard for damage in result.damaged if damage.shard is not None})
     state = "complete" if result.complete else "not complete"
     n = f"{result.checked:,} shard{'' if result.checked == 1 else 's'}"
     typer.echo(f"{n} checked, {damaged:,} damaged; the corpus is {state}")

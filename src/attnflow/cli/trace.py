@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from zipfile import BadZipFile
 
 import typer
 
@@ -83,12 +82,15 @@ def _read_tokens(tokens: str | None, tokens_file: Path | None) -> list[str] | No
             fix="Remove one.",
         )
     if tokens_file is not None:
-        return tokens_file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        from attnflow.storage import read_text
+
+        return read_text(tokens_file).removesuffix("\n").split("\n")
     return None if tokens is None else tokens.split(",")
 
 
 # layer.0 as attnflow writes it, layer0, layer_0, and arr_0, the default of numpy.savez.
-NUMBERED = re.compile(r"(?:layer[._]?|arr_)(\d+)")
+NUMBERED = re.compile(r"(?:layer[._]?|arr_)([0-9]{1,6})")
+MAX_NAMES = 10  # of arrays, in an error message
 
 
 def read_attentions(path: Path, tokens: Sequence[str] | None = None) -> "Attentions":
@@ -133,13 +135,38 @@ def _load_numpy(path: Path) -> "dict[str, Array]":
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return {"array": loaded}
-            return {name: loaded[name] for name in loaded.files}
-    except (BadZipFile, EOFError, OSError, ValueError) as error:
+            _check_unique(path, loaded.files)
+            return {name: _check_array(path, name, loaded[name]) for name in loaded.files}
+    except FileError:
+        raise
+    except Exception as error:  # NumPy and zipfile raise many kinds of errors
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise FileError(
-            f"{path} cannot be read ({str(error).splitlines()[0]})",
+            f"{path} cannot be read ({reason})",
             expected="arrays of numbers as numpy.save and numpy.savez write them",
             fix="Save it again, without Python objects in it.",
         ) from error
+
+
+def _check_unique(path: Path, names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise FileError(
+            f"{path} has {', '.join(twice)} more than once",
+            expected="arrays with different names",
+            fix="Save it again with numpy.savez.",
+        )
+
+
+def _check_array(path: Path, name: str, array: "Array") -> "Array":
+    """Raise FileError if a member of an archive is no array: NumPy returns its bytes."""
+    if isinstance(array, bytes):
+        raise FileError(
+            f"{path} has the member {name}, which is no array",
+            expected="arrays as numpy.savez writes them",
+            fix="Remove it from the archive.",
+        )
+    return array
 
 
 def _tokens_in(path: Path, arrays: "dict[str, Array]") -> list[str] | None:
@@ -159,21 +186,31 @@ def _tokens_in(path: Path, arrays: "dict[str, Array]") -> list[str] | None:
 def find_layers(path: Path, arrays: "Mapping[str, Array]") -> "Array | list[Array]":
     """The one array of a file, or its numbered arrays in order.
 
-    Raises FileError if there is neither, or if a number is missing.
+    Raises FileError if there is neither, if a number is missing or occurs twice, or if there are
+    other arrays: none is left out silently.
     """
     # numpy.savez(path, array) names its one array arr_0.
     if len(arrays) == 1 and not next(iter(arrays)).startswith("layer"):
         return next(iter(arrays.values()))
-    numbered = {}
+    numbered: dict[int, str] = {}
     for name in arrays:
         match = NUMBERED.fullmatch(name)
-        if match:
-            numbered[int(match[1])] = arrays[name]
-    numbers = sorted(numbered)
-    if not numbers or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-        raise FileError(
-            f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}",
-            expected="one array, or one per layer named layer.0, layer.1 and so on, without gaps",
-            fix="Rename the arrays.",
-        )
-    return [numbered[number] for number in numbers]
+        number = int(match[1]) if match else None
+        if number is None or number in numbered:
+            raise _not_layers(path, arrays)
+        numbered[number] = name
+    first = min(numbered, default=0)
+    if first > 1 or sorted(numbered) != list(range(first, first + max(len(numbered), 1))):
+        raise _not_layers(path, arrays)
+    return [arrays[numbered[number]] for number in sorted(numbered)]
+
+
+def _not_layers(path: Path, arrays: "Mapping[str, Array]") -> FileError:
+    names = sorted(arrays)
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return FileError(
+        f"{path} holds {', '.join(names[:MAX_NAMES]) or 'nothing'}{more}",
+        expected="one array, or one per layer named layer.0, layer.1 and so on, without gaps, and "
+        "no others",
+        fix="Rename the arrays, and remove the others.",
+    )

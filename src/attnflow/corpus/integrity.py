@@ -1,15 +1,16 @@
 """Integrity of a corpus: compares files with their checksums, and computes damaged shards again."""
 
-import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
 
 from attnflow.corpus.job import run
+from attnflow.corpus.journal import Entry, agree, read_entry, read_record
 from attnflow.corpus.manifest import Manifest, read_manifest
 from attnflow.corpus.settings import OPTIONS
 from attnflow.corpus.status import OnStatus, Summary
-from attnflow.corpus.store import MAX_SHARDS, Entry, Folder, open_folder, read_entry, shard_lock
+from attnflow.corpus.store import MAX_SHARDS, Folder, find_missing, open_folder, shard_lock
 from attnflow.errors import FileError
 from attnflow.progress import Progress
 from attnflow.storage import Written
@@ -17,9 +18,12 @@ from attnflow.storage import Written
 
 @dataclass(frozen=True)
 class Damage:
-    """A damaged file. shard: its number. problem: what is wrong, for messages."""
+    """A damaged file. problem: what is wrong, for messages.
 
-    shard: int
+    shard: its number; None for the number of rows of the input, which the next run finds again.
+    """
+
+    shard: int | None
     path: Path
     problem: str
 
@@ -46,15 +50,31 @@ def check(out: str | Path, *, progress: Progress | None = None) -> Check:
     """
     folder = open_folder(out)
     manifest = read_manifest(folder.manifest)
-    numbers = _journal_numbers(folder)
-    damaged: list[Damage] = []
+    numbers = folder.journal_numbers()
+    damaged = _check_end(folder, manifest)
     for done, number in enumerate(numbers, start=1):
         damaged += check_shard(folder, manifest, number)
         if progress is not None:
             progress(done, len(numbers))
-    missing = _find_missing(folder, manifest, numbers)
-    complete = not damaged and not missing and folder.total() is not None
+    total = None if any(damage.path == folder.end for damage in damaged) else folder.total()
+    missing = find_missing(folder, manifest.shard_size, total)
+    complete = not damaged and not missing and total is not None
     return Check(len(numbers), tuple(damaged), missing, complete)
+
+
+def _check_end(folder: Folder, manifest: Manifest) -> list[Damage]:
+    """Return whether the number of rows of the input is damaged.
+
+    It cannot be what the shards are judged by: their own entries have checksums.
+    """
+    if not folder.end.exists():
+        return []
+    total = folder.total()
+    if total is None:
+        return [Damage(None, folder.end, "cannot be read, or does not match its checksum")]
+    if not agree(total, folder.entries(), manifest.shard_size):
+        return [Damage(None, folder.end, "does not match the rows of the finished shards")]
+    return []
 
 
 def check_shard(folder: Folder, manifest: Manifest, number: int) -> list[Damage]:
@@ -62,7 +82,9 @@ def check_shard(folder: Folder, manifest: Manifest, number: int) -> list[Damage]
     path = folder.journal(number)
     entry = read_entry(path)
     if entry is None:
-        problem = "marks the shard as damaged" if _is_invalidated(path) else "cannot be read"
+        problem = "cannot be read, or does not match its checksum"
+        if _is_invalidated(path):
+            problem = "marks the shard as damaged"
         return [Damage(number, path, problem)]
     files = [(folder.parquet(number), entry.parquet)]
     if entry.errors is not None:
@@ -94,11 +116,17 @@ def compare_file(path: Path, written: Written) -> str | None:
 def invalidate_damaged(out: str | Path, result: Check) -> list[int]:
     """Mark damaged shards as unfinished, so that the next run computes them again.
 
-    Returns their numbers. Raises InputError if a run is writing to the folder.
+    Each is checked again first, so that no undamaged shard is lost. A damaged number of rows is
+    removed; the next run reads the input again for it.
+    Returns the numbers of the shards. Raises InputError if a run is writing to the folder.
     """
     folder = open_folder(out)
-    numbers = sorted({damage.shard for damage in result.damaged})
+    manifest = read_manifest(folder.manifest)
+    suspects = sorted({damage.shard for damage in result.damaged if damage.shard is not None})
     with shard_lock(folder, range(MAX_SHARDS)):
+        if _check_end(folder, manifest):
+            folder.end.unlink(missing_ok=True)
+        numbers = [number for number in suspects if check_shard(folder, manifest, number)]
         for number in numbers:
             folder.invalidate(number)
     return numbers
@@ -111,10 +139,12 @@ def repair(
     threads: int | None = None,
     accept_versions: bool = False,
     on_status: OnStatus | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Summary:
     """Compute damaged and missing shards again on this machine.
 
     result: of `check`. accept_versions: whether to do so with other library versions.
+    on_status, stop: as in `attnflow.corpus.run`.
     Raises FileError if the input cannot be opened by its name, InputError if the input or the model
     changed.
     """
@@ -132,6 +162,7 @@ def repair(
         accept_versions=accept_versions,
         threads=threads,
         on_status=on_status,
+        stop=stop,
         **{name: getattr(settings, name) for name in OPTIONS},
     )
 
@@ -150,31 +181,16 @@ def _input_name(manifest: Manifest) -> str:
 
 def _counts_match(folder: Folder, manifest: Manifest, entry: Entry) -> bool:
     """Whether the row counts in the journal match the shard, whose files must be undamaged."""
-    first, total = entry.shard * manifest.shard_size, folder.total()
-    rows = manifest.shard_size if total is None else min(manifest.shard_size, total - first)
     rejected = 0
     if entry.errors is not None:
         with folder.errors(entry.shard).open("rb") as file:
             rejected = sum(1 for _ in file)
-    # The length of the last shard is known only together with the length of the input.
-    rows_match = entry.rows == rows or total is None
-    return (entry.first, entry.rejected) == (first, rejected) and rows_match
+    expected = (entry.shard * manifest.shard_size, rejected)
+    return (entry.first, entry.rejected) == expected and 1 <= entry.rows <= manifest.shard_size
 
 
 def _is_invalidated(path: Path) -> bool:
     try:
-        return "void" in json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
+        return "void" in read_record(path)
+    except FileError:
         return False
-
-
-def _journal_numbers(folder: Folder) -> list[int]:
-    names = [path.stem.removeprefix("part-") for path in folder.end.parent.glob("part-*.json")]
-    return sorted(int(name) for name in names if name.isdecimal())
-
-
-def _find_missing(folder: Folder, manifest: Manifest, numbers: list[int]) -> tuple[int, ...]:
-    total = folder.total()
-    known = max(numbers, default=-1) + 1
-    n_shards = known if total is None else -(-total // manifest.shard_size)
-    return tuple(sorted(set(range(n_shards)) - set(numbers)))

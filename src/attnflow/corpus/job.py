@@ -4,8 +4,9 @@
 scores all shards that are not finished. Scoring is in the engines, writing in `store`.
 """
 
+import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 from attnflow.corpus.example import Example, Rejected, Result
+from attnflow.corpus.journal import Entry, agree
 from attnflow.corpus.local_engine import Report, find_device, run_local
 from attnflow.corpus.manifest import (
     Manifest,
@@ -214,7 +216,7 @@ def _run_locked(
     job: Job, engine: Engine, on_status: OnStatus | None, stop: Callable[[], bool]
 ) -> Summary:
     folder = job.folder
-    folder.create()
+    folder.create(type(job.settings))
     with shard_lock(folder, job.shards):
         with global_lock(folder):
             # Settings are locked once the first shard is finished.
@@ -226,23 +228,37 @@ def _run_locked(
                 restart=None if locked else folder.clear,
             )
         folder.remove_temporary(job.shards)
-        finished = {entry.shard: entry for entry in folder.entries() if entry.shard in job.shards}
+        entries = list(folder.entries())
+        _check_total(job, entries)
+        finished = {entry.shard: entry for entry in entries if entry.shard in job.shards}
         counter = Counter(
             on_status,
             _count_rows(job, folder.total() or job.source.count),
             before=sum(entry.rows for entry in finished.values()),
             rejected=sum(entry.rejected for entry in finished.values()),
         )
-        loop = _Loop(job, engine, counter, frozenset(finished), stop)
+        rows = {number: entry.rows for number, entry in finished.items()}
+        loop = _Loop(job, engine, counter, rows, stop)
         loop.run()
         complete = loop.at_end and not loop.stopped
         return summarize(folder, counter, complete=complete, interrupted=loop.stopped)
 
 
+def _check_total(job: Job, entries: list[Entry]) -> None:
+    """Remove the number of rows if it disagrees with the shards: the input is then read again."""
+    total = job.folder.total()
+    if total is not None and not agree(total, entries, job.shard_size):
+        warnings.warn(
+            f"{job.folder.end} does not match the finished shards: the input is read again",
+            stacklevel=2,
+        )
+        job.folder.end.unlink(missing_ok=True)
+
+
 class _Loop:
     """Feeds shards to an engine, and writes the results in order.
 
-    finished: the numbers of the shards that earlier runs finished.
+    finished: the number of rows of each shard that earlier runs finished.
     """
 
     def __init__(
@@ -250,7 +266,7 @@ class _Loop:
         job: Job,
         engine: Engine,
         counter: Counter,
-        finished: frozenset[int],
+        finished: Mapping[int, int],
         stop: Callable[[], bool],
     ) -> None:
         self.job, self.engine, self.counter = job, engine, counter
@@ -304,12 +320,12 @@ class _Loop:
         job, total = self.job, self.job.folder.total()
         if total is not None:
             end = min(-(-total // job.shard_size), job.shards.stop)
-            if self.finished >= set(range(job.shards.start, end)):
+            if all(number in self.finished for number in range(job.shards.start, end)):
                 return []
         return split_shards(
             job.source.rows(),
             job.shard_size,
-            wanted=lambda number: number in job.shards and number not in self.finished,
+            wanted=lambda number, rows: number in job.shards and self.finished.get(number) != rows,
             stop=job.shards.stop,
             at_end=self.write_total,
         )

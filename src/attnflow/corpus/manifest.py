@@ -14,14 +14,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from attnflow.corpus.journal import check_record, read_json, write_record
 from attnflow.corpus.settings import RunSettings, Settings
 from attnflow.errors import AttnflowError, FileError, InputError
 from attnflow.models.builtin import find_adapter, find_encoder, find_verb_number
-from attnflow.storage import write_json
 
-SCHEMA = 1  # of the manifest, the shards and the journal; see docs/corpus.md
+SCHEMA = 2  # of the manifest, the shards and the journal; see docs/corpus.md
 # The location of a model or an input may change as long as its content is the same.
 LOCATIONS = ("settings.model", "settings.tokenizer", "input.name")
+INPUT_NAMES = {"name", "format", "checksum", "text_column", "id_column"}
 # The files of a checkpoint that affect its results. Every checkpoint has the first.
 MODEL_FILES = (
     "config.json",
@@ -83,7 +84,7 @@ class Difference:
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
     """Write a manifest atomically."""
-    write_json(path, manifest.to_json(), locked=True)
+    write_record(path, manifest.to_json())
 
 
 def read_manifest(path: Path, settings_class: type[RunSettings] = Settings) -> Manifest:
@@ -92,37 +93,53 @@ def read_manifest(path: Path, settings_class: type[RunSettings] = Settings) -> M
     settings_class: the settings of the kind of run that is expected.
     Raises FileError if it is invalid, of another kind, or has another schema.
     """
+    values = read_json(path)
+    if values.get("schema") != SCHEMA:
+        raise FileError(
+            f"{path} has the schema {values.get('schema')!r:.40}",
+            expected=str(SCHEMA),
+            fix="Read it with the version of attnflow that wrote it, or use another folder with "
+            "--out.",
+        )
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        schema = values["schema"]
-        if schema == SCHEMA:
-            check_kind(path, values.pop("kind", Settings.kind), settings_class)
-            settings = settings_class.from_json(values.pop("settings"))
-            values["versions"] = tuple(values["versions"])
-            return Manifest(settings, **values)
+        values = check_record(path, values)
+        _check_kind(path, values.pop("kind", None), settings_class)
+        return _parse(values, settings_class)
+    except FileError:
+        raise
     except AttnflowError as error:  # such as a method that is no longer registered
         raise error.within(str(path)) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileError(
             f"{path} cannot be read ({error})",
             expected="a manifest of `attnflow corpus run`",
             fix="Use another folder with --out, or restore the file.",
         ) from error
-    raise FileError(
-        f"{path} has the schema {schema!r}",
-        expected=str(SCHEMA),
-        fix="Read it with the version of attnflow that wrote it.",
-    )
 
 
-def check_kind(path: Path, kind: Any, settings_class: type[RunSettings]) -> None:
+def _parse(values: dict[str, Any], settings_class: type[RunSettings]) -> Manifest:
+    """Return the manifest with these values. Raises errors of many kinds if they are invalid."""
+    settings = settings_class.from_json(values.pop("settings"))
+    manifest = Manifest(settings, **{**values, "versions": tuple(values["versions"])})
+    if type(manifest.shard_size) is not int or manifest.shard_size < 1:
+        raise ValueError(f"shard_size is {manifest.shard_size!r}")
+    if not isinstance(manifest.input, dict) or not INPUT_NAMES.issubset(manifest.input):
+        raise ValueError("input is incomplete")
+    if not isinstance(manifest.model, dict) or not isinstance(manifest.model["files"], dict):
+        raise ValueError("model is incomplete")
+    if not all(isinstance(versions, dict) for versions in manifest.versions):
+        raise ValueError("versions are no names and numbers")
+    return manifest
+
+
+def _check_kind(path: Path, kind: Any, settings_class: type[RunSettings]) -> None:
     """Raise FileError if a folder was written by another kind of run."""
     if kind != settings_class.kind:
         commands = {"scores": "attnflow corpus", "evaluation": "attnflow evaluate"}
         raise FileError(
-            f"{path.parent} holds {kind}",
-            expected=settings_class.kind,
-            fix=f"Use `{commands.get(kind, 'the command that wrote it')}`, or another folder.",
+            f"{path.parent} holds {kind!r:.40}",
+            expected=repr(settings_class.kind),
+            fix=f"Use `{commands.get(str(kind), 'the command that wrote it')}`, or another folder.",
         )
 
 

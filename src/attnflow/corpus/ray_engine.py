@@ -6,6 +6,7 @@ lost worker is replaced, but no shard waits for the replacement, because a clust
 may have no room for it: its shards go to the workers that are running.
 """
 
+import os
 import signal
 import socket
 import warnings
@@ -25,7 +26,16 @@ from attnflow.optional import import_optional
 IN_FLIGHT = 2  # shards per worker: one that is being scored, and one that waits
 RETRIES = 5  # of a shard whose worker was lost
 WORKER_TIMEOUT = 30.0  # seconds without a worker until a warning
-CONNECT_TIMEOUT = 10.0  # seconds for a cluster to answer
+# Ray ends the process if its own server on this machine ends, so this must be said before.
+LOST = (
+    "a worker of the Ray cluster was lost: its shard is computed again. If this process ends, the "
+    "cluster itself ended: start it again, and run the same command. All finished shards are kept."
+)
+CONNECT_TIMEOUT = 5.0  # seconds for a cluster to answer
+# How a client of gRPC, which is based on HTTP/2, greets a server: with the preface of the protocol
+# and an empty frame of settings. The server answers with its own settings.
+HTTP2_HEADER, HTTP2_SETTINGS = 9, 4  # bytes of a frame's header, type of a frame
+HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, HTTP2_SETTINGS, 0, 0, 0, 0, 0])
 
 
 def run_on_cluster(
@@ -91,7 +101,7 @@ def connect(address: str | None) -> Iterator[str]:
             reachable = _check_reachable(address)
             with _keep_signal_handler():
                 ray.init(address=address or "local", **options)
-        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        except (OSError, OverflowError, RuntimeError, ValueError) as error:
             raise _connection_error(address, reachable, error) from error
     try:
         yield "cuda" if ray.cluster_resources().get("GPU", 0) > 0 else "cpu"
@@ -211,9 +221,19 @@ class WorkerPool:
             running = [member for member in self.members if member.starting is None]
             if running:
                 return running
+            self._check_nodes()
             if not warned:
                 warnings.warn("the Ray cluster has no room for a worker yet; waiting", stacklevel=2)
                 warned = True
+
+    def _check_nodes(self) -> None:
+        """Raise AttnflowError if no machine of the cluster is left."""
+        try:
+            alive = any(node["Alive"] for node in self.ray.nodes())
+        except (OSError, RuntimeError, self.ray.exceptions.RayError) as error:
+            raise _cluster_error(error) from error
+        if not alive:
+            raise _cluster_error(None)
 
     def _assign(self, examples: list[Example], losses: int = 0) -> _Assignment:
         """Assign a shard to the worker with the fewest unfinished ones."""
@@ -236,10 +256,14 @@ class WorkerPool:
                     raise error.cause from None
                 raise
             except self.loss_errors as error:
+                warnings.warn(LOST, stacklevel=2)
+                self._check_nodes()
                 self._replace(assigned.member)
                 if assigned.losses == RETRIES:
                     raise _lost_error(error) from error
                 assigned = self._assign(assigned.examples, assigned.losses + 1)
+            except self.ray.exceptions.RayError as error:  # such as a raylet that died
+                raise _cluster_error(error) from error
             else:
                 return results
 
@@ -257,6 +281,15 @@ def _lost_error(error: Exception) -> AttnflowError:
         expected="workers that keep running",
         fix="They may lack memory: use a lower --batch-tokens or --shard-size, and run the same "
         "command again. All finished shards are kept.",
+    )
+
+
+def _cluster_error(error: Exception | None) -> AttnflowError:
+    detail = "" if error is None else f" ({first_line(error)})"
+    return AttnflowError(
+        f"the Ray cluster is no longer running{detail}",
+        expected="a cluster that runs until all shards are finished",
+        fix="Start it again, and run the same command again. All finished shards are kept.",
     )
 
 
@@ -285,15 +318,27 @@ def _keep_signal_handler() -> Iterator[None]:
 
 
 def _check_reachable(address: str | None) -> bool:
-    """Whether a server listens at host:port; False for other kinds of address.
+    """Whether a server of Ray's kind listens at host:port; False for other kinds of address.
 
-    Raises OSError if there is none. Ray itself would wait for minutes.
+    Raises OSError if there is none. Ray itself would wait for minutes, or forever for a server that
+    is not Ray.
     """
-    host, colon, port = (address or "").rpartition(":")
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal() or "/" in host:
         return False
-    with socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT):
-        return True
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT) as server:
+        if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+            return True
+        server.sendall(HTTP2_HELLO)
+        answer = b""
+        while len(answer) < HTTP2_HEADER:
+            part = server.recv(HTTP2_HEADER)
+            if not part:
+                break
+            answer += part
+    if len(answer) < HTTP2_HEADER or answer[3] != HTTP2_SETTINGS:
+        raise OSError("the server does not speak gRPC, as Ray does")
+    return True
 
 
 def _count_places(ray: Any, on_gpu: bool) -> int:

@@ -6,6 +6,7 @@ scores and with each other; it keeps only sums, so memory does not grow with the
 """
 
 import json
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
@@ -131,11 +132,23 @@ class Corpus:
                     f"example {name!r} was rejected: {rejected['reason']}",
                     fix="`attnflow corpus errors` lists all rejected rows.",
                 )
+        incomplete = self.describe_missing()
         raise SelectionError(
-            f"there is no example {name!r} in {self.folder.path}",
+            f"there is no example {name!r} in {incomplete or self.folder.path}",
             expected="an ID of the input (the row index if it has none), or an index with --index",
-            fix="Use an existing ID.",
+            fix="Use an existing ID." if not incomplete else "Resume the run, or use another ID.",
         )
+
+    def describe_missing(self) -> str:
+        """Return how much of the corpus is finished, in words; empty if it is complete."""
+        n, total = sum(1 for _ in self.folder.entries()), self.folder.total()
+        if total is None:
+            shards = f"{n:,} shard{'' if n == 1 else 's'}"
+            return f"{self.folder.path}, which is not complete: {shards} so far"
+        expected = -(-total // self.manifest.shard_size)
+        if n == expected:
+            return ""
+        return f"{self.folder.path}, which is not complete: {n:,} of {expected:,} shards"
 
     def rejected(self) -> Iterator[dict[str, Any]]:
         """Yield the rejected rows in the order of the input: index, id, line, why, reason, text."""
@@ -146,9 +159,16 @@ class Corpus:
 
 
 def open_corpus(out: str | Path) -> Corpus:
-    """Open a folder of `attnflow.corpus.run`. Raises FileError if it holds no corpus."""
+    """Open a folder of `attnflow.corpus.run`. Raises FileError if it holds no corpus.
+
+    Warns if shards are missing, because results are then those of a part of the input.
+    """
     folder = open_folder(out)
-    return Corpus(folder, read_manifest(folder.manifest))
+    corpus = Corpus(folder, read_manifest(folder.manifest))
+    incomplete = corpus.describe_missing()
+    if incomplete:
+        warnings.warn(f"reading {incomplete}. `attnflow corpus check` lists them.", stacklevel=2)
+    return corpus
 
 
 def row_groups(path: Path, columns: list[str] | None = None) -> Iterator[Any]:

@@ -10,7 +10,8 @@ from threading import Lock
 from time import monotonic
 from typing import TypeAlias
 
-from attnflow.corpus.store import Entry, Folder
+from attnflow.corpus.journal import Entry
+from attnflow.corpus.store import Folder
 
 WINDOW = 60.0  # seconds over which the current rate is measured
 

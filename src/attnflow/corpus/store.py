@@ -13,46 +13,27 @@ locks/                     locks of running processes
 
 import json
 import os
+import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 from attnflow.corpus.example import Example, Rejected, Result, Row, excerpt
-from attnflow.corpus.settings import RunSettings
+from attnflow.corpus.journal import Entry, read_entry, read_total, write_record
+from attnflow.corpus.manifest import read_manifest
+from attnflow.corpus.settings import RunSettings, Settings
 from attnflow.errors import AttnflowError, FileError, InputError
 from attnflow.optional import import_optional
-from attnflow.storage import TEMPORARY, Written, disk_error, write_atomic, write_json
+from attnflow.storage import TEMPORARY, disk_error, write_atomic
 
 PARTS = ("shards", "errors", "journal")
 LOCKS = "locks"
 MAX_SHARDS = 2**62  # the end of an open range of shards
-
-
-@dataclass(frozen=True)
-class Entry:
-    """The journal entry of a finished shard.
-
-    first: the index of its first row. rows: the number of rows, including `rejected` ones.
-    pairs: the number of positions and tokens whose flow was computed.
-    parquet, errors: sizes and checksums of the files; errors is None if no row was rejected.
-    """
-
-    shard: int
-    first: int
-    rows: int
-    rejected: int
-    pairs: int
-    parquet: Written
-    errors: Written | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the entry as the journal stores it."""
-        # The journal calls rejected rows "refused".
-        return {"refused" if k == "rejected" else k: v for k, v in asdict(self).items()}
+JOURNAL_NAME = re.compile(r"part-([0-9]{6,7})\.json")
 
 
 @dataclass(frozen=True)
@@ -83,9 +64,14 @@ class Folder:
         """Return the file that marks a shard as finished."""
         return self.path / "journal" / f"part-{shard:06d}.json"
 
-    def create(self) -> None:
-        """Create the folder. Raises FileError if it exists and holds something else."""
-        if self.path.is_dir() and not self.manifest.exists():
+    def create(self, settings_class: type[RunSettings] = Settings) -> None:
+        """Create the folder. Raises FileError if it exists and holds something else.
+
+        settings_class: of the kind of run that it is for.
+        """
+        if self.manifest.exists():
+            read_manifest(self.manifest, settings_class)
+        elif self.path.is_dir():
             names = sorted(path.name for path in self.path.iterdir())
             foreign = [n for n in names if n not in (*PARTS, LOCKS) and not n.endswith(TEMPORARY)]
             if foreign:
@@ -102,11 +88,11 @@ class Folder:
 
     def finish(self, entry: Entry) -> None:
         """Mark a shard as finished. Its files must be on the disk."""
-        write_json(self.journal(entry.shard), entry.to_json(), locked=True)
+        write_record(self.journal(entry.shard), entry.to_json())
 
     def invalidate(self, shard: int) -> None:
         """Mark a finished shard as unfinished; the settings of the corpus stay locked."""
-        write_json(self.journal(shard), {"shard": shard, "void": True}, locked=True)
+        write_record(self.journal(shard), {"shard": shard, "void": True})
 
     def entry(self, shard: int) -> Entry | None:
         """Return the entry of a shard; None if it is not finished, or a file is missing or cut."""
@@ -117,25 +103,27 @@ class Folder:
         complete = all(w is None or _file_size(path) == w.bytes for path, w in files)
         return entry if complete else None
 
+    def journal_numbers(self) -> list[int]:
+        """Return the numbers of the shards that have a journal file."""
+        names = (path.name for path in (self.path / "journal").glob("part-*.json"))
+        numbers = {int(match[1]) for name in names if (match := JOURNAL_NAME.fullmatch(name))}
+        return sorted(number for number in numbers if self.journal(number).exists())
+
     def entries(self) -> Iterator[Entry]:
         """Yield the entries of all finished shards, in order."""
-        for path in sorted((self.path / "journal").glob("part-*.json")):
-            number = path.stem.removeprefix("part-")
-            entry = self.entry(int(number)) if number.isdecimal() else None
+        for number in self.journal_numbers():
+            entry = self.entry(number)
             if entry is not None:
                 yield entry
 
     def total(self) -> int | None:
         """Return the number of rows of the input; None if its end was not reached yet."""
-        try:
-            return int(json.loads(self.end.read_text(encoding="utf-8"))["rows"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        return read_total(self.end)
 
     def write_total(self, rows: int) -> None:
         """Write the number of rows of the input."""
         if self.total() != rows:
-            write_json(self.end, {"rows": rows}, locked=True)
+            write_record(self.end, {"rows": rows})
 
     def has_finished_shards(self) -> bool:
         """Whether a shard was ever finished."""
@@ -168,18 +156,18 @@ def open_folder(path: str | Path) -> Folder:
     return folder
 
 
-def read_entry(path: Path) -> Entry | None:
-    """Read a journal file; None if it does not exist or is invalid."""
-    try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        files = {name: values.pop(name) for name in ("parquet", "errors")}
-        return Entry(
-            **{"rejected" if k == "refused" else k: v for k, v in values.items()},
-            parquet=Written(**files["parquet"]),
-            errors=None if files["errors"] is None else Written(**files["errors"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+def find_missing(folder: Folder, shard_size: int, total: int | None) -> tuple[int, ...]:
+    """Return the numbers of the shards without a journal file, in order.
+
+    total: the number of rows of the input; if it is None, shards after the last finished one are
+    not known.
+    """
+    numbers = set(folder.journal_numbers())
+    if total is None:
+        n_shards = max((n for n in numbers if folder.entry(n) is not None), default=-1) + 1
+    else:
+        n_shards = -(-total // shard_size)
+    return tuple(number for number in range(n_shards) if number not in numbers)
 
 
 def _file_size(path: Path) -> int | None:
@@ -217,21 +205,21 @@ def split_shards(
     rows: Iterable[Row],
     size: int,
     *,
-    wanted: Callable[[int], bool],
+    wanted: Callable[[int, int], bool],
     stop: int,
     at_end: Callable[[int], None],
 ) -> Iterator[Shard]:
     """Split rows into shards of `size` rows, and yield the wanted ones with numbers below `stop`.
 
-    wanted: called with the number of a shard. at_end: called with the number of rows when the end
-    of the input is reached.
+    wanted: called with the number of a shard and the number of its rows. at_end: called with the
+    number of rows when the end of the input is reached.
     """
     stream = iter(rows)
     for number in count():
         if number >= stop:
             return
         shard = tuple(islice(stream, size))
-        if shard and wanted(number):
+        if shard and wanted(number, len(shard)):
             yield Shard(number, shard)
         if len(shard) < size:
             at_end(number * size + len(shard))

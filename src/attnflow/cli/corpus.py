@@ -1,51 +1,46 @@
 """The command `corpus run`, and the group of the corpus commands.
 
 The options that decide what is computed are derived from the fields of
-`attnflow.corpus.settings.Settings`; the others are listed in `run`. The commands that read a
-finished corpus are in `corpus_results`.
+`attnflow.corpus.settings.Settings`; see `run_options`. The commands that read a finished corpus are
+in `corpus_results`.
 """
 
 import json
-from collections.abc import Iterator
-from dataclasses import MISSING, asdict, fields
-from inspect import Parameter, signature
+from dataclasses import asdict
 from os.path import isdir
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
 
 from attnflow.cli import corpus_results
 from attnflow.cli.options import clear_errors, echo
 from attnflow.cli.progress_bars import clock, plain_warnings, show_status, stop_on_signals
-from attnflow.corpus.settings import OPTIONS, SHARD_SIZE, EngineName, Format, Option, Settings
+from attnflow.cli.run_options import (
+    EXECUTION,
+    REPORT,
+    AcceptVersionsOption,
+    AddressOption,
+    EngineOption,
+    FileFormatOption,
+    IdColumnOption,
+    InputIdOption,
+    OutOption,
+    QuietOption,
+    RunThreadsOption,
+    ShardSizeOption,
+    StrictOption,
+    TextColumnOption,
+    WorkersOption,
+    add_settings,
+    parse_settings,
+    run_command,
+)
+from attnflow.corpus.settings import SHARD_SIZE, Settings
 from attnflow.errors import InputError
 
 if TYPE_CHECKING:
     from attnflow.corpus.status import Summary
-
-# Panels of the help.
-SCORES, INPUT, EXECUTION, REPORT = "Scores", "Input", "Execution", "Report"
-
-
-def _join_choices(choices: tuple[str, ...]) -> str | None:
-    """Return the placeholder of an option with fixed choices; None if it has none."""
-    return f"[{'|'.join(choices)}]" if choices else None
-
-
-class RunCommand(TyperCommand):
-    """A command whose help lists the registered methods and edges.
-
-    They are looked up only for the help of this command: that imports the registries and plugins.
-    """
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        for parameter in self.params:
-            if isinstance(parameter, TyperOption) and parameter.name in OPTIONS:
-                parameter.help = OPTIONS[parameter.name].full_help()
-        super().format_help(ctx, formatter)
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +48,7 @@ def register(app: typer.Typer) -> None:
     corpus = typer.Typer(
         help="Score whole data sets. Interrupted runs resume.", no_args_is_help=True
     )
-    corpus.command(cls=RunCommand)(run)
+    corpus.command(cls=run_command(Settings))(run)
     corpus_results.register(corpus)
     app.add_typer(corpus, name="corpus")
 
@@ -68,37 +63,13 @@ def run(  # noqa: PLR0913 - one argument for each option
         ),
     ],
     *,
-    out: Annotated[Path, typer.Option(help="Folder to write to, or to resume in.")],
-    text_column: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of the texts. Default: text, or sentence.", rich_help_panel=INPUT
-        ),
-    ] = None,
-    id_column: Annotated[
-        str | None,
-        typer.Option(help="Column of the IDs. Default: the row number.", rich_help_panel=INPUT),
-    ] = None,
-    file_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar=_join_choices(get_args(Format)),
-            help="If the file has another extension.",
-            rich_help_panel=INPUT,
-        ),
-    ] = None,
-    input_id: Annotated[
-        str | None,
-        typer.Option(help="Input ID (instead of a checksum).", rich_help_panel=INPUT),
-    ] = None,
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Stop at the first invalid row.", rich_help_panel=INPUT),
-    ] = False,
-    shard_size: Annotated[
-        int, typer.Option(min=1, help="Rows in a shard.", rich_help_panel=EXECUTION)
-    ] = SHARD_SIZE,
+    out: OutOption,
+    text_column: TextColumnOption = None,
+    id_column: IdColumnOption = None,
+    file_format: FileFormatOption = None,
+    input_id: InputIdOption = None,
+    strict: StrictOption = False,
+    shard_size: ShardSizeOption = SHARD_SIZE,
     shards: Annotated[
         str | None,
         typer.Option(
@@ -107,40 +78,12 @@ def run(  # noqa: PLR0913 - one argument for each option
             rich_help_panel=EXECUTION,
         ),
     ] = None,
-    engine: Annotated[
-        str,
-        typer.Option(
-            metavar=_join_choices(get_args(EngineName)),
-            help="This machine, or a Ray cluster.",
-            rich_help_panel=EXECUTION,
-        ),
-    ] = "local",
-    threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Default: all processors.", rich_help_panel=EXECUTION),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Ray workers, which hold the model.", rich_help_panel=EXECUTION),
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Ray cluster: host:port, auto for a running one, local to start one.",
-            rich_help_panel=EXECUTION,
-        ),
-    ] = None,
-    accept_versions: Annotated[
-        bool,
-        typer.Option(
-            "--accept-versions",
-            help="Resume with other library versions.",
-            rich_help_panel=EXECUTION,
-        ),
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=REPORT)
-    ] = False,
+    engine: EngineOption = "local",
+    threads: RunThreadsOption = None,
+    workers: WorkersOption = None,
+    address: AddressOption = None,
+    accept_versions: AcceptVersionsOption = False,
+    quiet: QuietOption = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON.", rich_help_panel=REPORT)
     ] = False,
@@ -180,7 +123,7 @@ def run(  # noqa: PLR0913 - one argument for each option
                 accept_versions=accept_versions,
                 on_status=on_status,
                 stop=stopper,
-                **_parse_settings(settings),
+                **parse_settings(Settings, settings),
             )
         if summary is not None:
             write_json(summary, _summary_to_json(result))
@@ -192,44 +135,7 @@ def run(  # noqa: PLR0913 - one argument for each option
         raise typer.Exit(stopper.exit_code)
 
 
-def _setting_parameters() -> Iterator[Parameter]:
-    """Yield a keyword parameter of the command for each field of `Settings`."""
-    for field in fields(Settings):
-        option: Option = field.metadata["option"]
-        assert field.default is not MISSING
-        details: dict[str, Any] = {
-            "help": option.help,
-            "min": option.minimum,
-            "metavar": None if option.several else _join_choices(option.choices),
-            "rich_help_panel": SCORES,
-        }
-        flag = f"--{field.name.replace('_', '-')}"
-        annotation: Any = option.kind if option.kind is bool else option.kind | None
-        yield Parameter(
-            field.name,
-            Parameter.KEYWORD_ONLY,
-            default=option.format(field.default) if option.kind is str else field.default,
-            annotation=Annotated[annotation, typer.Option(flag, **details)],
-        )
-
-
-def _parse_settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Convert texts of the command line to values of settings."""
-    return {
-        name: OPTIONS[name].parse(value) if isinstance(value, str) else value
-        for name, value in values.items()
-    }
-
-
-def _add_settings() -> None:
-    """Replace `**settings` in the signature of `run`, from which Typer derives the options."""
-    own = [p for p in signature(run).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-    # After INPUT and --out.
-    parameters = [*own[:2], *_setting_parameters(), *own[2:]]
-    run.__signature__ = signature(run).replace(parameters=parameters)  # type: ignore[attr-defined]
-
-
-_add_settings()
+add_settings(run, Settings)
 
 
 def _check_summary_path(path: Path | None) -> None:

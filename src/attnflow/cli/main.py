@@ -28,6 +28,10 @@ COMMANDS = {
         "Start a local web page: enter a text, choose a model, and explore the attention.",
     ),
     "corpus": ("attnflow.cli.corpus", "Score whole data sets. Interrupted runs resume."),
+    "evaluate": (
+        "attnflow.cli.evaluate",
+        "Measure which explanation to trust on a model and a data set.",
+    ),
     "reproduce": (
         "attnflow.cli.reproduce",
         "Reproduce the paper's tables and figures, and further experiments.",

@@ -126,14 +126,17 @@ def explainer_title(name: str) -> str:
     method, slash, edges = name.partition("/")
     if not slash:
         known = name in EXPLAINERS.names
-        title = EXPLAINERS[name].title if known else name.replace("_", " ")
-        return title if title.isupper() or title[1:2].isupper() else title[0].lower() + title[1:]
+        return _lower(EXPLAINERS[name].title if known else name.replace("_", " "))
     weighting, colon, weight = edges.partition(":")
-    title = EDGES[weighting].title if weighting in EDGES.names else weighting
-    if title.istitle():
-        title = title.lower()
+    title = _lower(EDGES[weighting].title if weighting in EDGES.names else weighting)
     residual = f", residual {weight}" if colon else ""
     return f"{method.replace('_', ' ')}, {title}{residual}"
+
+
+def _lower(title: str) -> str:
+    """Return a title as it is written inside a sentence; ALTI and GlobEnc stay as they are."""
+    word = title.split()[0]
+    return title if word[1:] != word[1:].lower() else title[0].lower() + title[1:]
 
 
 def capture(case: Any, edges: Edges, heads: Any = "mean") -> AttentionGraph:

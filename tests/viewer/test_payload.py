@@ -366,3 +366,27 @@ def test_memory_is_counted():
     payload.compute()
     # Flow and the toy method; and all four methods, normalized by the receptive field.
     assert payload.n_bytes() == before + (2 + 4) * (2 * 4 * 4 * 8)
+
+
+def test_options_say_what_the_viewer_shows_first():
+    explanation = classifier_explanation()
+    payload = make_payload(
+        [explanation], method="flow", layer=-1, special="rank_out", words=True, top=2
+    )
+    assert payload.header()["state"] == {
+        "method": "flow",
+        "layer": 2,
+        "special": True,
+        "words": True,
+        "topK": 2,
+    }
+    assert make_payload([explanation]).header()["state"] == {}
+    with refusal(SelectionError, "3", "1 to 2"):
+        make_payload([explanation], layer=3)
+    with refusal(SelectionError, "magic"):
+        make_payload([explanation], method="magic")
+
+
+def test_a_check_of_a_method_is_part_of_the_header():
+    payload = replace(make_payload([classifier_explanation()]), checks={"flow": "no better"})
+    assert payload.header()["checks"] == {"flow": "no better"}

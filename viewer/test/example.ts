@@ -39,6 +39,7 @@ export const STORED: Method = {
   title: "Joint flow",
   summary: "one maximum flow to all tokens.",
   computed: "data",
+  check: "",
 };
 
 const PAGE: Method[] = readHeader({ format: 1, examples: [makeExample()] }).methods;

@@ -8,11 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from attnflow.attribution import check_normalize, check_special
 from attnflow.edges.registry import EDGES
-from attnflow.explanation import Explanation, ImageGrid, Outcome, Prediction
+from attnflow.explanation import Explanation, ImageGrid, Outcome, Prediction, ViewOptions
 from attnflow.graph import AttentionGraph
 from attnflow.methods.registry import METHODS
 from attnflow.presentation import describe_settings, edges_name, title_with_edges
+from attnflow.selection import resolve_layer
 
 PAGE_METHODS = ("raw", "rollout", "flow")  # implemented by the page itself, in viewer/src
 
@@ -30,8 +32,16 @@ class MethodInfo:
     computed: Literal["page", "data"]
 
 
-def list_methods(explanations: Sequence[Explanation]) -> tuple[MethodInfo, ...]:
-    """The default methods. Raw attention has another title if not all edges are attention."""
+def list_methods(
+    explanations: Sequence[Explanation], chosen: str | None = None
+) -> tuple[MethodInfo, ...]:
+    """The default methods, and the chosen one.
+
+    Raw attention has another title if not all edges are attention.
+    Raises SelectionError if the chosen method is unknown.
+    """
+    if chosen is not None:
+        _ = METHODS[chosen]
     settings = [explanation.graph.settings for explanation in explanations]
     other = next((s for s in settings if edges_name(s) != "attention"), {})
     methods = []
@@ -41,9 +51,33 @@ def list_methods(explanations: Sequence[Explanation]) -> tuple[MethodInfo, ...]:
         if title != method.title:
             summary = "the edge weights of one layer."
         computed: Literal["page", "data"] = "page" if method.name in PAGE_METHODS else "data"
-        if method.default:
+        if method.default or method.name == chosen:
             methods.append(MethodInfo(method.name, title, summary, computed))
     return tuple(methods)
+
+
+def opening_state(explanations: Sequence[Explanation], view: ViewOptions) -> dict[str, Any]:
+    """The part of the viewer's state that options set, under the names of the front end.
+
+    Raises SelectionError for an unknown layer, InputError for other invalid values.
+    """
+    state: dict[str, Any] = {}
+    if "method" in view:
+        state["method"] = view["method"]
+    if "layer" in view:
+        deepest = max(explanation.graph.n_layers for explanation in explanations)
+        state["layer"] = resolve_layer(deepest, view["layer"])
+    if "normalize" in view:
+        check_normalize(view["normalize"])
+        state["normalize"] = view["normalize"]
+    if "words" in view:
+        state["words"] = bool(view["words"])
+    if "special" in view:
+        check_special(view["special"])
+        state["special"] = view["special"] != "hide"
+    if "top" in view:
+        state["topK"] = view["top"]
+    return state
 
 
 def name_examples(explanations: Sequence[Explanation]) -> list[str]:

@@ -7,6 +7,7 @@ export interface Method {
   title: string;
   summary: string;
   computed: "page" | "data";
+  check: string; // how well it did on this model, as a sentence; empty if unknown
 }
 
 export interface Outcome {
@@ -64,6 +65,7 @@ export interface Header {
   title: string;
   methods: Method[];
   examples: Example[];
+  state: Record<string, unknown>; // what to show first; checked by `changeState`
 }
 
 export interface FlowRequest {
@@ -86,7 +88,7 @@ const PAGE_METHODS: Method[] = [
   ["raw", "Raw attention", "the attention weights of one layer."],
   ["rollout", "Attention rollout", "the product of the layers, with residual connections."],
   ["flow", "Attention flow", "the exact maximum flow through the layers."],
-].map(([name, title, summary]) => ({ name, title, summary, computed: "page" }));
+].map(([name, title, summary]) => ({ name, title, summary, computed: "page", check: "" }));
 
 export const attentionKey = (example: number, layer: number): string =>
   `${example}/attention/${layer}`;
@@ -108,6 +110,7 @@ type RawExample = Partial<Example> & Pick<Example, "tokens" | "n_layers">;
 type RawHeader = Partial<Omit<Header, "examples">> & {
   examples: RawExample[];
   flow_rows?: number[] | null;
+  checks?: Record<string, string>; // by method
 };
 
 /** Check a header and fill in defaults. Throws FormatError. */
@@ -123,18 +126,27 @@ export function readHeader(value: unknown): Header {
     );
   }
   if (header.examples.length === 0) throw new FormatError("The list of examples is empty.");
-  const methods = readMethods(header.methods);
+  const methods = readMethods(header.methods, header.checks ?? {});
   const examples = header.examples.map((example, i) =>
     readExample({ flow_rows: header.flow_rows, ...example, methods }, i),
   );
-  return { format: 1, title: header.title ?? "", methods, examples };
+  return { format: 1, title: header.title ?? "", methods, examples, state: header.state ?? {} };
 }
 
-function readMethods(methods: Partial<Method>[] | undefined): Method[] {
-  if (!Array.isArray(methods) || methods.length === 0) return PAGE_METHODS;
-  return methods.map(({ name = "", title, summary = "", computed }) => {
+function readMethods(
+  methods: Partial<Method>[] | undefined,
+  checks: Record<string, string>,
+): Method[] {
+  const given = Array.isArray(methods) && methods.length ? methods : PAGE_METHODS;
+  return given.map(({ name = "", title, summary = "", computed, check }) => {
     const inPage = computed === "page" && PAGE_METHODS.some((known) => known.name === name);
-    return { name, title: title || name, summary, computed: inPage ? "page" : "data" };
+    return {
+      name,
+      title: title || name,
+      summary,
+      computed: inPage ? "page" : "data",
+      check: checks[name] ?? check ?? "",
+    };
   });
 }
 

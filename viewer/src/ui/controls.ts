@@ -125,9 +125,17 @@ function makeMethods({ methods }: Header, change: Change): Field {
   inputs.forEach((input, i) =>
     input.addEventListener("change", () => change({ method: methods[i].name })),
   );
-  const labels = inputs.map((input, i) =>
-    make("label", {}, input, make("span", {}, visible(methods[i].title))),
-  );
+  const labels = inputs.map((input, i) => {
+    const { title, check, name: method } = methods[i];
+    const mark = make("small", { class: "check", testid: `check-${method}` }, " ⓘ");
+    const known = visible(check);
+    return make(
+      "label",
+      check ? { title: known } : {},
+      input,
+      make("span", {}, visible(title), check ? mark : null),
+    );
+  });
   const segments = make("div", { class: "segments" }, ...labels);
   const element = make("fieldset", { class: "field" }, make("legend", {}, "Method"), segments);
   return {

@@ -57,10 +57,10 @@ export const titleOf = (example: Example, method: string): string =>
   visible(methodOf(example, method).title);
 
 /** The summary of a method as a sentence, with a note for those that the page computes. */
-export function describeMethod({ name, summary, computed }: Method): string {
+export function describeMethod({ name, summary, computed, check }: Method): string {
   const sentence = summary && visible(summary[0].toUpperCase() + summary.slice(1));
   const note = (computed === "page" && METHOD_NOTES[name]) || "";
-  return [sentence, note].filter(Boolean).join(" ");
+  return [sentence, note, check && visible(check)].filter(Boolean).join(" ");
 }
 
 /** The summary of the selected method, with a note where tokens are merged into words. */

@@ -309,6 +309,17 @@ function drawing(change: Change): Field[] {
       when: (state) => state.view === "flow" || state.view === "map",
     }),
     choice(change, {
+      label: "Edges",
+      testid: "edges",
+      names: [
+        ["strongest", "strongest"],
+        ["all", "all"],
+      ],
+      value: (state) => state.edges,
+      change: (edges) => ({ edges }),
+      when: (state) => state.view === "flow",
+    }),
+    choice(change, {
       label: "Colors",
       testid: "scale",
       names: [

@@ -93,7 +93,7 @@ function makeTable(snapshot: Snapshot, caption: string, columns: Column[]): HTML
 
 /** A table of the edges of a minimum cut. */
 export function cutTable(snapshot: Snapshot, cut: readonly CutEdge[]): HTMLTableElement {
-  const { names } = snapshot;
+  const { labels, items } = snapshot;
   const lines = cut
     .slice(0, MAX_CUT)
     .map((edge) =>
@@ -101,8 +101,8 @@ export function cutTable(snapshot: Snapshot, cut: readonly CutEdge[]): HTMLTable
         "tr",
         {},
         make("th", { scope: "row" }, String(edge.layer)),
-        make("td", { dir: "auto" }, names[edge.position]),
-        make("td", { dir: "auto" }, names[edge.below]),
+        make("td", { dir: "auto" }, labels[items.of[edge.position]]),
+        make("td", { dir: "auto" }, labels[items.of[edge.below]]),
         make("td", { "data-value": edge.capacity }, digits(edge.capacity)),
       ),
     );

@@ -1,11 +1,13 @@
 """Details of the viewer in a real browser."""
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from attnflow import AttentionGraph, Attentions, Explanation
+from attnflow.explanation import Outcome, Prediction
 from attnflow.methods.registry import METHODS
 from attnflow.notes import explanation_notes
 from attnflow.viewer.header import PAGE_METHODS
@@ -246,3 +248,21 @@ def test_a_file_opens_with_its_options(opened):
     link = opened(random_explanation(3, 6), '{"layer":2}', view=view).page
     assert link.get_by_test_id("layer").input_value() == "2"
     assert link.get_by_test_id("method-flow").is_checked()
+
+
+def test_the_prediction_says_which_position_it_belongs_to(opened):
+    outcome = Outcome("word", 0, 0.75)
+    explanation = replace(
+        causal_explanation(2, 5), prediction=Prediction("next token", (outcome,), outcome)
+    )
+    page = opened(explanation).page
+    assert page.get_by_test_id("elsewhere").is_hidden()
+    page.get_by_test_id("token").nth(1).click()
+    page.get_by_test_id("elsewhere").wait_for()
+    box = page.get_by_test_id("prediction").inner_text()
+    assert "“word4”" in box
+    assert "“word1”" in box
+    page.get_by_test_id("explained-position").click()
+    page.get_by_test_id("elsewhere").wait_for(state="hidden")
+    heading = page.get_by_test_id("ranking").locator("..").locator("h2").inner_text()
+    assert "“word4”" in heading

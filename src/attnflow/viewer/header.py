@@ -13,8 +13,15 @@ from attnflow.edges.registry import EDGES
 from attnflow.explanation import Explanation, ImageGrid, Outcome, Prediction, ViewOptions
 from attnflow.graph import AttentionGraph
 from attnflow.methods.registry import METHODS
-from attnflow.presentation import describe_settings, edges_name, title_with_edges
+from attnflow.presentation import (
+    count_source,
+    describe_settings,
+    edges_name,
+    name_layers,
+    title_with_edges,
+)
 from attnflow.selection import resolve_layer
+from attnflow.token_text import readable_tokens
 
 PAGE_METHODS = ("raw", "rollout", "flow")  # implemented by the page itself, in viewer/src
 
@@ -135,6 +142,7 @@ def describe_example(explanation: Explanation) -> dict[str, Any]:
         "text": explanation.text,
         "model": explanation.model,
         "tokens": list(explanation.tokens),
+        "labels": list(readable_tokens(explanation.tokens, text=explanation.text)),
         "special": list(explanation.special),
         "words": {
             "texts": list(words.texts),
@@ -144,6 +152,8 @@ def describe_example(explanation: Explanation) -> dict[str, Any]:
         "position": explanation.position,
         "prediction": _describe_prediction(explanation.prediction),
         "n_layers": graph.n_layers,
+        "layer_names": list(name_layers(graph)),
+        "n_source": count_source(graph),
         "n_heads": max(heads_per_layer(explanation), default=0),
         "causal": graph.causal,
         "edges": _describe_edges(graph),
@@ -175,7 +185,8 @@ def _describe_prediction(prediction: Prediction | None) -> dict[str, Any] | None
 def _describe_outcome(outcome: Outcome) -> dict[str, Any]:
     """Label and probability; None for NaN and infinity, which JSON lacks."""
     probability = outcome.probability if isfinite(outcome.probability) else None
-    return {"label": outcome.label, "probability": probability}
+    label = readable_tokens([outcome.label])[0]
+    return {"label": label, "probability": probability}
 
 
 def _describe_image(image: ImageGrid | None) -> dict[str, Any] | None:

@@ -1,6 +1,8 @@
 // The data that a host passes to the viewer: the JSON header, its validation and defaults, the
 // keys of the binary chunks, and the grouping of tokens into items (tokens or words).
 
+import { plainToken } from "./text.ts";
+
 /** An attribution method. computed: by the page from attention, or stored in the data. */
 export interface Method {
   name: string;
@@ -12,7 +14,7 @@ export interface Method {
 
 export interface Outcome {
   label: string;
-  probability: number;
+  probability: number | null; // null: not a number
 }
 
 export interface Prediction {
@@ -42,11 +44,14 @@ export interface Example {
   text: string;
   model: string;
   tokens: string[];
+  labels: string[]; // of the tokens, to read
   special: boolean[];
   words: Words;
   position: number; // the explained position
   prediction: Prediction | null;
   n_layers: number;
+  layer_names: string[]; // of an encoder-decoder; empty for others
+  n_source: number; // tokens of the source of an encoder-decoder, which come first; 0 for others
   n_heads: number; // 0 if heads were not saved
   causal: boolean;
   edges: { name: string; title: string } | null;
@@ -162,10 +167,13 @@ function readExample(example: RawExample & Pick<Example, "methods">, index: numb
     name: example.name || example.model || label,
     text: example.text ?? "",
     model: example.model ?? "",
+    labels: example.labels?.length === n ? example.labels : tokens.map(plainToken),
     special,
     words: example.words ?? { texts: tokens, groups: tokens.map((_, i) => [i]), special },
     position: Math.min(Math.max(0, (example.position ?? 0) | 0), n - 1),
     prediction: example.prediction ?? null,
+    layer_names: example.layer_names?.length === example.n_layers ? example.layer_names : [],
+    n_source: example.n_source ?? 0,
     n_heads: example.n_heads ?? 0,
     causal: example.causal ?? false,
     edges: example.edges ?? null,
@@ -197,11 +205,11 @@ export function itemsOf(example: Example, words: boolean): Items {
   if (!words) {
     for (let i = 0; i < n; i++) of[i] = i;
     const groups = example.tokens.map((_, i) => [i]);
-    return { labels: example.tokens, groups, special: example.special, of };
+    return { labels: example.labels, groups, special: example.special, of };
   }
   const { texts, groups, special } = example.words;
   groups.forEach((group, word) => group.forEach((token) => (of[token] = word)));
-  return { labels: texts, groups, special, of };
+  return { labels: texts.map(plainToken), groups, special, of };
 }
 
 /** Whether some items have several tokens. */

@@ -157,9 +157,16 @@ function makeLayer(header: Header, change: Change): Field {
     step: 1,
     value: (state) => state.layer,
     change: (layer) => ({ layer }),
-    say: (value) => `${value} of ${layers}`,
+    say: (value) => describeLayer(header, value, layers),
     wide: true,
   });
+}
+
+/** The number of a layer, and its name if the examples are encoder-decoders of one shape. */
+function describeLayer({ examples }: Header, layer: number, layers: number): string {
+  const names = new Set(examples.map(({ layer_names }) => layer_names[layer - 1] ?? ""));
+  const [name] = names.size === 1 ? [...names] : [""];
+  return `${layer} of ${layers}${name ? `: ${visible(name)}` : ""}`;
 }
 
 function makeSearch(change: Change, nextMatch: (step: number) => void): HTMLInputElement {

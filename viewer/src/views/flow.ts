@@ -3,17 +3,33 @@
 
 import { methodOf } from "../data/header.ts";
 import type { CutEdge, MaxFlow } from "../data/maxflow.ts";
-import { byLabelPriority, tracedItem, type Snapshot } from "../data/snapshot.ts";
+import { byLabelPriority, firstTarget, tracedItem, type Snapshot } from "../data/snapshot.ts";
 import { digits, percent } from "../data/text.ts";
-import { type Axis, labelStyle, makeAxis, paintLabel, thinLabels } from "../paint/axis.ts";
+import {
+  type Axis,
+  labelStyle,
+  makeAxis,
+  paintLabel,
+  paintSides,
+  thinLabels,
+} from "../paint/axis.ts";
 import { measure, type Painter } from "../paint/painter.ts";
 import { shade } from "../paint/theme.ts";
-import { describeTarget, quoted, scoreLines, SELECT_HINT, titleOf } from "./captions.ts";
+import {
+  describeTarget,
+  layerName,
+  nameOf,
+  scoreLines,
+  SELECT_HINT,
+  shortLayer,
+  titleOf,
+} from "./captions.ts";
 import { type Edges, findEdges } from "./flowEdges.ts";
 import type { Edge } from "./subgraph.ts";
 import type { NotePart, Scene, Target } from "./scene.ts";
 
 const LEFT = 42;
+const NAMED = 70; // with names of layers
 const TOP = 22;
 const BARS = 44; // height of the score bars
 
@@ -29,7 +45,8 @@ function lay(snapshot: Snapshot, width: number): Layout {
   const { labels, columns, item, rightToLeft, example } = snapshot;
   const shown = columns.includes(item) ? columns : [...columns, item].sort((a, b) => a - b);
   const limits = { min: 13, max: 92, fit: snapshot.state.fit };
-  const axis = makeAxis(labels, shown, rightToLeft, LEFT, width - LEFT - 6, limits);
+  const left = example.layer_names.length ? NAMED : LEFT;
+  const axis = makeAxis(labels, shown, rightToLeft, left, width - left - 6, limits);
   thinLabels(axis, byLabelPriority(snapshot));
   const layers = example.n_layers;
   const space = Math.max(30, Math.min(78, 520 / layers));
@@ -55,6 +72,10 @@ export function flowScene(snapshot: Snapshot, width: number, max: number): Scene
     cut,
     paint: (painter, sight) => {
       paintGround(painter, snapshot, layout);
+      const target = firstTarget(snapshot, layout.axis.columns);
+      if (target !== null) {
+        paintSides(painter, layout.axis, target, 4, layout.height - 4, snapshot.theme);
+      }
       if (edges) paintEdges(painter, snapshot, layout, edges, sight);
       if (edges && snapshot.state.method === "raw") paintDotted(painter, snapshot, layout, edges);
       paintNodes(painter, snapshot, layout, edges);
@@ -68,7 +89,7 @@ export function flowScene(snapshot: Snapshot, width: number, max: number): Scene
 
 /** The sentence above the graph. */
 function noteOf(snapshot: Snapshot, edges: Edges | null): NotePart[] {
-  const { state, labels, items, layer, token, example } = snapshot;
+  const { state, items, layer, token, example } = snapshot;
   const target = describeTarget(snapshot);
   if (methodOf(example, state.method).computed === "data") {
     const title = titleOf(example, state.method);
@@ -83,7 +104,7 @@ function noteOf(snapshot: Snapshot, edges: Edges | null): NotePart[] {
   if (state.method === "rollout") {
     const end =
       snapshot.chosen && token !== null
-        ? ` to ${quoted(labels[items.of[token]])}`
+        ? ` to ${nameOf(snapshot, items.of[token])}`
         : " to the input";
     return [{ text: `The width of an edge is its share of the rollout from ${target}${end}.` }];
   }
@@ -115,14 +136,14 @@ function leftOut(snapshot: Snapshot, edges: Edges | null): NotePart[] {
 }
 
 function flowNote(snapshot: Snapshot, edges: Edges | null): NotePart[] {
-  const { labels, items, item, layer, token, scores } = snapshot;
+  const { example, items, item, layer, token, scores } = snapshot;
   if (scores.tooLarge) {
     return [{ text: "The graph is too large to compute the flow of each edge in this page." }];
   }
   if (token === null || !edges?.path) return [{ text: "Computing the maximum flow…" }];
   const { path } = edges;
   const to = items.of[token];
-  const ends = `from ${quoted(labels[item])} at layer ${layer} to ${quoted(labels[to])}`;
+  const ends = `from ${nameOf(snapshot, item)} at ${layerName(example, layer)} to ${nameOf(snapshot, to)}`;
   if (path.value === Infinity) {
     return [{ text: `The flow ${ends} is unlimited: the position is a copy of the token.` }];
   }
@@ -137,12 +158,13 @@ function flowNote(snapshot: Snapshot, edges: Edges | null): NotePart[] {
 }
 
 /** The edges of a minimum cut in words. */
-function describeCut({ labels, items, item, layer, scores }: Snapshot, { cut }: MaxFlow): string {
+function describeCut(snapshot: Snapshot, { cut }: MaxFlow): string {
+  const { example, items, item, layer, scores } = snapshot;
   const count = cut.length;
   const layers = [...new Set(cut.map((edge) => edge.layer))];
-  const where = layers.length === 1 ? `layer ${layers[0]}` : `layers ${layers.join(", ")}`;
+  const where = layers.length === 1 ? layerName(example, layers[0]) : `layers ${layers.join(", ")}`;
   if (count === 1) {
-    const [from, to] = [cut[0].position, cut[0].below].map((i) => quoted(labels[items.of[i]]));
+    const [from, to] = [cut[0].position, cut[0].below].map((i) => nameOf(snapshot, items.of[i]));
     return `the edge from ${from} to ${to} at ${where}`;
   }
   const own = cut.every((edge) => edge.layer === layer && items.of[edge.position] === item);
@@ -154,7 +176,7 @@ function describeCut({ labels, items, item, layer, scores }: Snapshot, { cut }: 
     ),
   );
   const all = own && count === leaving.size ? "all " : "";
-  const from = own ? ` from ${quoted(labels[item])}` : "";
+  const from = own ? ` from ${nameOf(snapshot, item)}` : "";
   return `${all}${count} edges${from} at ${where}`;
 }
 
@@ -174,7 +196,7 @@ function hit(
   if (level <= 0) {
     return {
       key: `0/${item}`,
-      lines: [snapshot.labels[item], ...scoreLines(snapshot, item)],
+      lines: [snapshot.labels[item] + snapshot.marks[item], ...scoreLines(snapshot, item)],
       change: { token: group[0] },
     };
   }
@@ -182,7 +204,11 @@ function hit(
   const through = held === undefined ? [] : [`Through this node: ${digits(held)}`];
   return {
     key: `${level}/${item}`,
-    lines: [`${quoted(snapshot.labels[item])} at layer ${level}`, ...through, SELECT_HINT],
+    lines: [
+      `${nameOf(snapshot, item)} at ${layerName(snapshot.example, level)}`,
+      ...through,
+      SELECT_HINT,
+    ],
     change: { layer: level, position: group[0] },
   };
 }
@@ -196,7 +222,7 @@ function paintGround(painter: Painter, snapshot: Snapshot, { axis, y }: Layout):
       width: 1,
       opacity: l === layer ? 1 : 0.55,
     });
-    painter.text(l === 0 ? "input" : String(l), axis.left - 8, y(l) + 4, {
+    painter.text(l === 0 ? "input" : shortLayer(example, l), axis.left - 8, y(l) + 4, {
       size: 11,
       align: "right",
       weight: l === layer ? 700 : 400,

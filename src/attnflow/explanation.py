@@ -51,6 +51,21 @@ class AttributeOptions(TypedDict, total=False):
     progress: Progress | None
 
 
+class ViewOptions(TypedDict, total=False):
+    """The options of `show` and `to_html`: what the viewer shows when it opens.
+
+    method: by default rollout. layer: a number from 1, -1 for the last, which is the default.
+    normalize, words, special: as in `Explanation.attribute`. top: show only the k best tokens.
+    """
+
+    method: str
+    layer: int
+    normalize: Normalize
+    words: bool
+    special: Special
+    top: int
+
+
 @dataclass(frozen=True)
 class Outcome:
     """A class or token that the model can predict, and its probability."""
@@ -295,11 +310,11 @@ class Explanation:
             copy._cache[key] = replace(result, scores=to_numpy(result.scores))
         return copy
 
-    def show(self, *, title: str | None = None) -> Any:
+    def show(self, *, title: str | None = None, **view: Unpack[ViewOptions]) -> Any:
         """Display the viewer in a notebook; see `attnflow.show`."""
         from attnflow.viewer import show
 
-        return show(self, title=title)
+        return show(self, title=title, **view)
 
     def to_html(
         self,
@@ -308,11 +323,12 @@ class Explanation:
         title: str | None = None,
         keep_heads: KeepHeads = "auto",
         progress: Progress | None = None,
+        **view: Unpack[ViewOptions],
     ) -> Path:
         """Write the viewer to one HTML file; see `attnflow.to_html`."""
         from attnflow.viewer import to_html
 
-        return to_html(path, self, title=title, keep_heads=keep_heads, progress=progress)
+        return to_html(path, self, title=title, keep_heads=keep_heads, progress=progress, **view)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the explanation to a safetensors file. Cached attributions are not saved."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.edges.registry import EDGES
+from attnflow.graph import AttentionGraph
 from attnflow.methods.registry import method_title
 
 STRETCH = 0.4  # colors start at the lowest score if it is at least this share of the highest
@@ -52,6 +53,41 @@ def describe_settings(settings: Mapping[str, Any], *, model: str = "") -> list[s
         shown = {"hide": "hidden", "rank_out": "not ranked"}
         parts.append(f"special tokens {shown.get(settings['special'], settings['special'])}")
     return parts
+
+
+def name_layers(graph: AttentionGraph) -> tuple[str, ...]:
+    """The layers of an encoder-decoder by name; empty for other graphs.
+
+    >>> one = [[[1.0]]]
+    >>> name_layers(AttentionGraph.encoder_decoder(encoder=one, decoder=one, cross=one))
+    ('encoder 1', 'decoder 1, self-attention', 'decoder 1, cross-attention')
+    """
+    n_source = count_source(graph)
+    if n_source == 0 or graph.carried is None or graph.receptive_field is None:
+        return ()
+    names: list[str] = []
+    blocks = {"encoder": 0, "decoder": 0}
+    for carried, field in zip(graph.carried, graph.receptive_field, strict=True):
+        if not carried[0]:
+            blocks["encoder"] += 1
+            names.append(f"encoder {blocks['encoder']}")
+        elif field[n_source:, n_source:].any():
+            blocks["decoder"] += 1
+            names.append(f"decoder {blocks['decoder']}, self-attention")
+        else:
+            names.append(f"decoder {blocks['decoder']}, cross-attention")
+    return tuple(names)
+
+
+def count_source(graph: AttentionGraph) -> int:
+    """The number of source tokens of an encoder-decoder, which come first; 0 for other graphs."""
+    if graph.carried is None or graph.receptive_field is None:
+        return 0
+    source = ~graph.carried[0]
+    n = int(source.sum())
+    is_split = 0 < n < len(source) and source[:n].all()
+    fits = all(not (row != source).any() or not (row == source).any() for row in graph.carried)
+    return n if is_split and fits else 0
 
 
 def describe_normalization(normalize: str) -> str:

@@ -208,3 +208,44 @@ def test_loading_shows_a_spinner_on_a_terminal(monkeypatch):
         assert report is not None
         report(1, 2)
     assert "Loading the model" in terminal.getvalue()
+
+
+def read_header(page):
+    """The header of a page: the JSON that its viewer reads."""
+    text = page.read_text(encoding="utf-8")
+    return json.loads(text.split('id="attnflow-header">', 1)[1].split("</script>", 1)[0])
+
+
+def test_a_page_opens_with_the_options_of_the_command(classifier, tmp_path):
+    page = tmp_path / "page.html"
+    options = [
+        "--method",
+        "flow",
+        "--layer",
+        "1",
+        "--words",
+        "--normalize",
+        "rows",
+        "--special",
+        "hide",
+        "--top",
+        "3",
+    ]
+    assert run(TEXT, "--model", classifier, "--html", str(page), *options).exit_code == 0
+    assert read_header(page)["state"] == {
+        "method": "flow",
+        "layer": 1,
+        "words": True,
+        "normalize": "rows",
+        "special": False,
+        "topK": 3,
+    }
+
+
+def test_a_page_offers_the_method_of_the_command(classifier, tmp_path):
+    page = tmp_path / "page.html"
+    result = run(TEXT, "--model", classifier, "--method", "joint_flow", "--html", str(page))
+    assert result.exit_code == 0, result.output
+    header = read_header(page)
+    assert header["state"]["method"] == "joint_flow"
+    assert [method["name"] for method in header["methods"]][-1] == "joint_flow"

@@ -1,11 +1,13 @@
 """Details of the viewer in a real browser."""
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from attnflow import AttentionGraph, Attentions, Explanation
+from attnflow.explanation import Outcome, Prediction
 from attnflow.methods.registry import METHODS
 from attnflow.notes import explanation_notes
 from attnflow.viewer.header import PAGE_METHODS
@@ -38,8 +40,8 @@ def opened(browser, tmp_path):
     """A function that opens an explanation as a file, without a network."""
     pages: list[ViewerPage] = []
 
-    def open_(explanation, state="", **options):
-        uri = explanation.to_html(tmp_path / f"{len(pages)}.html").as_uri()
+    def open_(explanation, state="", view=None, **options):
+        uri = explanation.to_html(tmp_path / f"{len(pages)}.html", **(view or {})).as_uri()
         viewer = ViewerPage(browser, network=False, **options)
         pages.append(viewer)
         viewer.page.goto(f"{uri}#{state}")
@@ -232,3 +234,35 @@ def test_the_tooltip_of_a_long_token_fits_the_window(opened):
     assert shown["y"] + shown["height"] <= 420
     assert f"{METHODS['rollout'].title}: 0." in tooltip.inner_text()
     assert len(tooltip.inner_text()) < 200
+
+
+def test_a_file_opens_with_its_options(opened):
+    view = {"method": "flow", "layer": 1, "words": True, "normalize": "rows", "special": "hide"}
+    page = opened(random_explanation(3, 6), view=view).page
+    assert page.get_by_test_id("method-flow").is_checked()
+    assert page.get_by_test_id("layer").input_value() == "1"
+    assert page.get_by_test_id("words").is_checked()
+    assert not page.get_by_test_id("special").is_checked()
+    assert page.get_by_test_id("normalize").input_value() == "rows"
+    assert "flow" in page.get_by_test_id("ranking").locator("..").locator("h2").inner_text()
+    link = opened(random_explanation(3, 6), '{"layer":2}', view=view).page
+    assert link.get_by_test_id("layer").input_value() == "2"
+    assert link.get_by_test_id("method-flow").is_checked()
+
+
+def test_the_prediction_says_which_position_it_belongs_to(opened):
+    outcome = Outcome("word", 0, 0.75)
+    explanation = replace(
+        causal_explanation(2, 5), prediction=Prediction("next token", (outcome,), outcome)
+    )
+    page = opened(explanation).page
+    assert page.get_by_test_id("elsewhere").is_hidden()
+    page.get_by_test_id("token").nth(1).click()
+    page.get_by_test_id("elsewhere").wait_for()
+    box = page.get_by_test_id("prediction").inner_text()
+    assert "“word4”" in box
+    assert "“word1”" in box
+    page.get_by_test_id("explained-position").click()
+    page.get_by_test_id("elsewhere").wait_for(state="hidden")
+    heading = page.get_by_test_id("ranking").locator("..").locator("h2").inner_text()
+    assert "“word4”" in heading

@@ -366,3 +366,56 @@ def test_memory_is_counted():
     payload.compute()
     # Flow and the toy method; and all four methods, normalized by the receptive field.
     assert payload.n_bytes() == before + (2 + 4) * (2 * 4 * 4 * 8)
+
+
+def test_options_say_what_the_viewer_shows_first():
+    explanation = classifier_explanation()
+    payload = make_payload(
+        [explanation], method="flow", layer=-1, special="rank_out", words=True, top=2
+    )
+    assert payload.header()["state"] == {
+        "method": "flow",
+        "layer": 2,
+        "special": True,
+        "words": True,
+        "topK": 2,
+    }
+    assert make_payload([explanation]).header()["state"] == {}
+    with refusal(SelectionError, "3", "1 to 2"):
+        make_payload([explanation], layer=3)
+    with refusal(SelectionError, "magic"):
+        make_payload([explanation], method="magic")
+
+
+def test_a_check_of_a_method_is_part_of_the_header():
+    payload = replace(make_payload([classifier_explanation()]), checks={"flow": "no better"})
+    assert payload.header()["checks"] == {"flow": "no better"}
+
+
+def test_layers_and_sides_of_an_encoder_decoder_are_named():
+    source, target = np.full((2, 2), 0.5), np.tril(np.full((3, 3), 0.5))
+    target[0, 0] = target[2] = 1
+    target /= target.sum(-1, keepdims=True)
+    graph = AttentionGraph.encoder_decoder(
+        encoder=source[None, None],
+        decoder=np.stack([target[None]] * 2),
+        cross=np.full((2, 1, 3, 2), 0.5),
+        tokens=["a", "b", "x", "y", "z"],
+    )
+    example = make_payload([Explanation.from_graph(graph)]).header()["examples"][0]
+    assert example["n_source"] == 2
+    assert example["layer_names"] == [
+        "encoder 1",
+        *(f"decoder {n}, {kind}-attention" for n in (1, 2) for kind in ("self", "cross")),
+    ]
+    other = make_payload([classifier_explanation()]).header()["examples"][0]
+    assert (other["n_source"], other["layer_names"]) == (0, [])
+
+
+def test_labels_are_readable():
+    graph = AttentionGraph.from_weights(
+        np.full((1, 2, 2), 0.5), tokens=["\u0120caf\u00c3\u00a9", "\u010a"]
+    )
+    example = make_payload([Explanation.from_graph(graph)]).header()["examples"][0]
+    assert example["tokens"] == ["\u0120caf\u00c3\u00a9", "\u010a"]
+    assert example["labels"] == ["café", "\n"]

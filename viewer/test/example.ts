@@ -21,6 +21,9 @@ export function makeExample(change: Partial<Example> = {}): Example {
     n_heads: 0,
     causal: false,
     edges: null,
+    labels: ["[CLS]", "cabinet", "##s"],
+    layer_names: [],
+    n_source: 0,
     settings: ["tiny", "edges: attention"],
     residual_weights: [0.5, 0.5],
     carried: [],
@@ -39,6 +42,7 @@ export const STORED: Method = {
   title: "Joint flow",
   summary: "one maximum flow to all tokens.",
   computed: "data",
+  check: "",
 };
 
 const PAGE: Method[] = readHeader({ format: 1, examples: [makeExample()] }).methods;

@@ -162,7 +162,7 @@ def attribute(
 def report(explanation: "Explanation", results: "list[Attribution]", scores: ScoreOptions) -> None:
     """Write the files of --save and --html, and print the scores in the format of --format."""
     _save_results(results, scores.save)
-    _write_page(explanation, scores.html)
+    _write_page(explanation, results, scores)
     from attnflow.cli.render import print_explanation, to_csv, to_json
 
     if scores.output is Format.JSON:
@@ -183,13 +183,17 @@ def _save_results(results: "list[Attribution]", path: Path | None) -> None:
         typer.echo(f"attnflow: wrote {target}", err=True)
 
 
-def _write_page(explanation: "Explanation", path: Path | None) -> None:
-    """Write the interactive page."""
-    if path is None:
+def _write_page(
+    explanation: "Explanation", results: "list[Attribution]", scores: ScoreOptions
+) -> None:
+    """Write the interactive page, which opens with the options of the command."""
+    if scores.html is None:
         return
+    words = bool(results[0].settings.get("words"))
     with progress_bar("page") as progress:
-        explanation.to_html(path, progress=progress)
-    typer.echo(f"attnflow: wrote {path}", err=True)
+        view = scores.view_arguments()
+        explanation.to_html(scores.html, progress=progress, words=words, **view)
+    typer.echo(f"attnflow: wrote {scores.html}", err=True)
 
 
 def _draw_overlay(explanation: "Explanation", names: list[str], path: Path | None) -> None:

@@ -204,6 +204,18 @@ class ScoreOptions:
             "threads": self.threads,
         }
 
+    def view_arguments(self) -> dict[str, Any]:
+        """Arguments of `Explanation.to_html`: what the page shows when it opens."""
+        layer = _parse_layer(self.layer)
+        view = {
+            "method": None if self.method == ALL else self.method,
+            "layer": layer,
+            "top": self.top,
+            "normalize": self.normalize.value,
+            "special": self.special.value,
+        }
+        return {name: value for name, value in view.items() if value is not None}
+
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of a command that is a dataclass of options by its fields.

@@ -8,11 +8,20 @@ from typing import Any, Literal
 
 import numpy as np
 
+from attnflow.attribution import check_normalize, check_special
 from attnflow.edges.registry import EDGES
-from attnflow.explanation import Explanation, ImageGrid, Outcome, Prediction
+from attnflow.explanation import Explanation, ImageGrid, Outcome, Prediction, ViewOptions
 from attnflow.graph import AttentionGraph
 from attnflow.methods.registry import METHODS
-from attnflow.presentation import describe_settings, edges_name, title_with_edges
+from attnflow.presentation import (
+    count_source,
+    describe_settings,
+    edges_name,
+    name_layers,
+    title_with_edges,
+)
+from attnflow.selection import resolve_layer
+from attnflow.token_text import readable_tokens
 
 PAGE_METHODS = ("raw", "rollout", "flow")  # implemented by the page itself, in viewer/src
 
@@ -30,8 +39,16 @@ class MethodInfo:
     computed: Literal["page", "data"]
 
 
-def list_methods(explanations: Sequence[Explanation]) -> tuple[MethodInfo, ...]:
-    """The default methods. Raw attention has another title if not all edges are attention."""
+def list_methods(
+    explanations: Sequence[Explanation], chosen: str | None = None
+) -> tuple[MethodInfo, ...]:
+    """The default methods, and the chosen one.
+
+    Raw attention has another title if not all edges are attention.
+    Raises SelectionError if the chosen method is unknown.
+    """
+    if chosen is not None:
+        _ = METHODS[chosen]
     settings = [explanation.graph.settings for explanation in explanations]
     other = next((s for s in settings if edges_name(s) != "attention"), {})
     methods = []
@@ -41,9 +58,33 @@ def list_methods(explanations: Sequence[Explanation]) -> tuple[MethodInfo, ...]:
         if title != method.title:
             summary = "the edge weights of one layer."
         computed: Literal["page", "data"] = "page" if method.name in PAGE_METHODS else "data"
-        if method.default:
+        if method.default or method.name == chosen:
             methods.append(MethodInfo(method.name, title, summary, computed))
     return tuple(methods)
+
+
+def opening_state(explanations: Sequence[Explanation], view: ViewOptions) -> dict[str, Any]:
+    """The part of the viewer's state that options set, under the names of the front end.
+
+    Raises SelectionError for an unknown layer, InputError for other invalid values.
+    """
+    state: dict[str, Any] = {}
+    if "method" in view:
+        state["method"] = view["method"]
+    if "layer" in view:
+        deepest = max(explanation.graph.n_layers for explanation in explanations)
+        state["layer"] = resolve_layer(deepest, view["layer"])
+    if "normalize" in view:
+        check_normalize(view["normalize"])
+        state["normalize"] = view["normalize"]
+    if "words" in view:
+        state["words"] = bool(view["words"])
+    if "special" in view:
+        check_special(view["special"])
+        state["special"] = view["special"] != "hide"
+    if "top" in view:
+        state["topK"] = view["top"]
+    return state
 
 
 def name_examples(explanations: Sequence[Explanation]) -> list[str]:
@@ -101,6 +142,7 @@ def describe_example(explanation: Explanation) -> dict[str, Any]:
         "text": explanation.text,
         "model": explanation.model,
         "tokens": list(explanation.tokens),
+        "labels": list(readable_tokens(explanation.tokens, text=explanation.text)),
         "special": list(explanation.special),
         "words": {
             "texts": list(words.texts),
@@ -110,6 +152,8 @@ def describe_example(explanation: Explanation) -> dict[str, Any]:
         "position": explanation.position,
         "prediction": _describe_prediction(explanation.prediction),
         "n_layers": graph.n_layers,
+        "layer_names": list(name_layers(graph)),
+        "n_source": count_source(graph),
         "n_heads": max(heads_per_layer(explanation), default=0),
         "causal": graph.causal,
         "edges": _describe_edges(graph),
@@ -141,7 +185,8 @@ def _describe_prediction(prediction: Prediction | None) -> dict[str, Any] | None
 def _describe_outcome(outcome: Outcome) -> dict[str, Any]:
     """Label and probability; None for NaN and infinity, which JSON lacks."""
     probability = outcome.probability if isfinite(outcome.probability) else None
-    return {"label": outcome.label, "probability": probability}
+    label = readable_tokens([outcome.label])[0]
+    return {"label": label, "probability": probability}
 
 
 def _describe_image(image: ImageGrid | None) -> dict[str, Any] | None:

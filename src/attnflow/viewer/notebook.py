@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from math import prod
-from typing import Any
+from typing import Any, Unpack
 from uuid import uuid4
 
 from attnflow.errors import AttnflowError, InputError
-from attnflow.explanation import Explanation
+from attnflow.explanation import Explanation, ViewOptions
 from attnflow.optional import import_optional
 from attnflow.viewer.page import MODULE, inline_module, read_asset
 from attnflow.viewer.payload import Payload, make_payload
@@ -21,16 +21,17 @@ from attnflow.viewer.preview import embed_picture
 EAGER_BYTES = 1_000_000  # arrays up to this total size, without heads, are sent at the start
 
 
-def show(*explanations: Explanation, title: str | None = None) -> Any:
+def show(*explanations: Explanation, title: str | None = None, **view: Unpack[ViewOptions]) -> Any:
     """Show explanations in a notebook, several of them side by side.
 
-    title: the text of the first explanation by default.
+    title: the text of the first explanation by default. view: what the viewer shows first: method,
+    layer, normalize, words, special and top, as in `Explanation.attribute`.
     Returns a widget. A notebook displays it if it is the last line of a cell; elsewhere, pass it
     to `display` or a layout. Where widgets cannot run, as in exported notebooks, a static picture
     is shown instead.
     Raises MissingDependencyError without anywidget.
     """
-    payload = make_payload(explanations, title=title)
+    payload = make_payload(explanations, title=title, **view)
     return _widget_class()(
         header=payload.header_json(),
         chunks=_eager_chunks(payload),

@@ -13,9 +13,10 @@ from html import escape
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
+from typing import Unpack
 
 from attnflow.errors import FileError
-from attnflow.explanation import Explanation, KeepHeads
+from attnflow.explanation import Explanation, KeepHeads, ViewOptions
 from attnflow.progress import Progress
 from attnflow.storage import DiskError, write_atomic
 from attnflow.viewer.payload import Payload, make_payload
@@ -37,6 +38,7 @@ def to_html(
     title: str | None = None,
     keep_heads: KeepHeads = "auto",
     progress: Progress | None = None,
+    **view: Unpack[ViewOptions],
 ) -> Path:
     """Write explanations to a single HTML file, which any browser opens without a network.
 
@@ -45,12 +47,14 @@ def to_html(
     keep_heads: whether to write the attention of each head, if the explanations hold it. "auto"
     writes it if it takes at most 16 MB in total, because larger pages are slow to open.
     progress: called with pairs of positions and tokens done, and pairs in total.
+    view: what the page shows when it opens: method, layer, normalize, words, special and top, as
+    in `Explanation.attribute`. A link with a state after the # overrides it.
     Returns the path. An existing file is replaced only once the new one is complete.
     Raises FileError if the file cannot be written; an unusable path is detected before computing.
     """
     target = Path(path)
     check_target(target)
-    payload = make_payload(explanations, title=title)
+    payload = make_payload(explanations, title=title, **view)
     too_large = _heads_bytes(payload.examples) > HEADS_LIMIT
     if not keep_heads or (keep_heads == "auto" and too_large):
         examples = tuple(replace(explanation, heads=None) for explanation in payload.examples)

@@ -5,10 +5,10 @@ notebook, a file or a web page; `notebook`, `page` and `server` deliver the data
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from attnflow.arrays import to_numpy
 from attnflow.attribution import Attribution, Normalize, Special, apply_special
 from attnflow.errors import InputError, SelectionError, check_type
-from attnflow.explanation import Explanation
+from attnflow.explanation import Explanation, ViewOptions
 from attnflow.graph import AttentionGraph
 from attnflow.notes import explanation_notes
 from attnflow.progress import Progress
@@ -28,6 +28,7 @@ from attnflow.viewer.header import (
     list_methods,
     name_examples,
     name_page,
+    opening_state,
     shorten,
 )
 
@@ -74,12 +75,16 @@ class Payload:
     examples: one explanation, or several to compare. title: the heading. page_title: of the
     browser window.
     methods: the methods that were registered when the payload was made.
+    state: what the viewer shows when it opens, as far as options say so.
+    checks: for some methods, a sentence on how well they did on this model.
     """
 
     examples: tuple[Explanation, ...]
     title: str
     methods: tuple[MethodInfo, ...]
     page_title: str = ""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    checks: Mapping[str, str] = field(default_factory=dict)
 
     def header(self) -> dict[str, Any]:
         """Everything but the arrays, ready for JSON."""
@@ -98,6 +103,8 @@ class Payload:
             "format": FORMAT,
             "title": self.title,
             "page_title": self.page_title,
+            "state": dict(self.state),
+            "checks": dict(self.checks),
             "methods": [asdict(method) for method in self.methods],
             "examples": examples,
         }
@@ -245,11 +252,13 @@ class Payload:
         }
 
 
-def make_payload(explanations: Sequence[Explanation], *, title: str | None = None) -> Payload:
+def make_payload(
+    explanations: Sequence[Explanation], *, title: str | None = None, **view: Unpack[ViewOptions]
+) -> Payload:
     """Prepare explanations for the viewer, with their arrays in NumPy.
 
     title: the text of the first explanation by default; the title of the window also names models
-    and edges then.
+    and edges then. view: what the viewer shows when it opens, see ViewOptions.
     Raises InputError if there are none, or if one is not an Explanation.
     """
     fix = "Make one: attnflow.explain(text)."
@@ -262,7 +271,8 @@ def make_payload(explanations: Sequence[Explanation], *, title: str | None = Non
     if heading is None:
         heading = shorten(explanations[0].text or " ".join(explanations[0].tokens), 80)
     page_title = name_page(examples, heading) if title is None else title
-    return Payload(examples, heading, list_methods(examples), page_title)
+    methods = list_methods(examples, view.get("method"))
+    return Payload(examples, heading, methods, page_title, opening_state(examples, view))
 
 
 def _noted(explanation: Explanation, method: str) -> Iterator[tuple[str, Attribution]]:

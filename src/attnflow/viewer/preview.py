@@ -23,8 +23,8 @@ from attnflow.presentation import (
     row_ranges,
     title_with_edges,
 )
+from attnflow.token_text import readable_tokens
 from attnflow.viewer.header import PAGE_METHODS, shorten
-from attnflow.words import without_start
 
 MAX_TOKENS = 40  # of longer texts, those with the highest rollout at the last layer are shown
 MAX_LABEL = 14  # characters of a token
@@ -53,7 +53,8 @@ def draw_picture(explanation: Explanation) -> str:
     n_layers = explanation.graph.n_layers
     rollout = explanation.rollout(layers=-1).to_numpy()[0, 0]
     columns = np.sort(np.argsort(-rollout, kind="stable")[:MAX_TOKENS])
-    labels = [_label(explanation.tokens[i]) for i in columns]
+    names = readable_tokens(explanation.tokens, text=explanation.text)
+    labels = [_label(names[i]) for i in columns]
     row_height = max(4, min(16, 240 // n_layers))
     panel_height = row_height * n_layers
     parts = []
@@ -169,11 +170,14 @@ def _draw_image(explanation: Explanation, image: ImageGrid) -> str:
 
 def _heading(explanation: Explanation) -> str:
     """The explained position, the prediction, and which tokens are shown."""
-    token = _label(explanation.tokens[explanation.position])
+    names = readable_tokens(explanation.tokens, text=explanation.text)
+    token = _label(names[explanation.position])
     heading = f"position {explanation.position} {token}"
     if explanation.prediction is not None:
         kind, target = explanation.prediction.kind, explanation.prediction.target
-        heading += f" · {kind} {_label(target.label)} {target.probability:.3f}"
+        heading += (
+            f" · {kind} {_label(readable_tokens([target.label])[0])} {target.probability:.3f}"
+        )
     n = len(explanation.tokens)
     if n > MAX_TOKENS and explanation.image is None:
         heading += f" · the {MAX_TOKENS} of {n} tokens with the highest rollout"
@@ -196,8 +200,8 @@ def _wrap_svg(width: float, height: float, explanation: Explanation, parts: Sequ
 
 
 def _label(text: str) -> str:
-    """A token as it is shown: visible, without a mark for the start of a word, not too long."""
-    return shorten(visible(without_start(text) or text), MAX_LABEL)
+    """A token as it is shown: visible, and not too long."""
+    return shorten(visible(text), MAX_LABEL)
 
 
 def _color(share: float) -> str:

@@ -1,17 +1,20 @@
 // The data that a host passes to the viewer: the JSON header, its validation and defaults, the
 // keys of the binary chunks, and the grouping of tokens into items (tokens or words).
 
+import { plainToken } from "./text.ts";
+
 /** An attribution method. computed: by the page from attention, or stored in the data. */
 export interface Method {
   name: string;
   title: string;
   summary: string;
   computed: "page" | "data";
+  check: string; // how well it did on this model, as a sentence; empty if unknown
 }
 
 export interface Outcome {
   label: string;
-  probability: number;
+  probability: number | null; // null: not a number
 }
 
 export interface Prediction {
@@ -41,11 +44,14 @@ export interface Example {
   text: string;
   model: string;
   tokens: string[];
+  labels: string[]; // of the tokens, to read
   special: boolean[];
   words: Words;
   position: number; // the explained position
   prediction: Prediction | null;
   n_layers: number;
+  layer_names: string[]; // of an encoder-decoder; empty for others
+  n_source: number; // tokens of the source of an encoder-decoder, which come first; 0 for others
   n_heads: number; // 0 if heads were not saved
   causal: boolean;
   edges: { name: string; title: string } | null;
@@ -64,6 +70,7 @@ export interface Header {
   title: string;
   methods: Method[];
   examples: Example[];
+  state: Record<string, unknown>; // what to show first; checked by `changeState`
 }
 
 export interface FlowRequest {
@@ -86,7 +93,7 @@ const PAGE_METHODS: Method[] = [
   ["raw", "Raw attention", "the attention weights of one layer."],
   ["rollout", "Attention rollout", "the product of the layers, with residual connections."],
   ["flow", "Attention flow", "the exact maximum flow through the layers."],
-].map(([name, title, summary]) => ({ name, title, summary, computed: "page" }));
+].map(([name, title, summary]) => ({ name, title, summary, computed: "page", check: "" }));
 
 export const attentionKey = (example: number, layer: number): string =>
   `${example}/attention/${layer}`;
@@ -108,6 +115,7 @@ type RawExample = Partial<Example> & Pick<Example, "tokens" | "n_layers">;
 type RawHeader = Partial<Omit<Header, "examples">> & {
   examples: RawExample[];
   flow_rows?: number[] | null;
+  checks?: Record<string, string>; // by method
 };
 
 /** Check a header and fill in defaults. Throws FormatError. */
@@ -123,18 +131,27 @@ export function readHeader(value: unknown): Header {
     );
   }
   if (header.examples.length === 0) throw new FormatError("The list of examples is empty.");
-  const methods = readMethods(header.methods);
+  const methods = readMethods(header.methods, header.checks ?? {});
   const examples = header.examples.map((example, i) =>
     readExample({ flow_rows: header.flow_rows, ...example, methods }, i),
   );
-  return { format: 1, title: header.title ?? "", methods, examples };
+  return { format: 1, title: header.title ?? "", methods, examples, state: header.state ?? {} };
 }
 
-function readMethods(methods: Partial<Method>[] | undefined): Method[] {
-  if (!Array.isArray(methods) || methods.length === 0) return PAGE_METHODS;
-  return methods.map(({ name = "", title, summary = "", computed }) => {
+function readMethods(
+  methods: Partial<Method>[] | undefined,
+  checks: Record<string, string>,
+): Method[] {
+  const given = Array.isArray(methods) && methods.length ? methods : PAGE_METHODS;
+  return given.map(({ name = "", title, summary = "", computed, check }) => {
     const inPage = computed === "page" && PAGE_METHODS.some((known) => known.name === name);
-    return { name, title: title || name, summary, computed: inPage ? "page" : "data" };
+    return {
+      name,
+      title: title || name,
+      summary,
+      computed: inPage ? "page" : "data",
+      check: checks[name] ?? check ?? "",
+    };
   });
 }
 
@@ -150,10 +167,13 @@ function readExample(example: RawExample & Pick<Example, "methods">, index: numb
     name: example.name || example.model || label,
     text: example.text ?? "",
     model: example.model ?? "",
+    labels: example.labels?.length === n ? example.labels : tokens.map(plainToken),
     special,
     words: example.words ?? { texts: tokens, groups: tokens.map((_, i) => [i]), special },
     position: Math.min(Math.max(0, (example.position ?? 0) | 0), n - 1),
     prediction: example.prediction ?? null,
+    layer_names: example.layer_names?.length === example.n_layers ? example.layer_names : [],
+    n_source: example.n_source ?? 0,
     n_heads: example.n_heads ?? 0,
     causal: example.causal ?? false,
     edges: example.edges ?? null,
@@ -185,11 +205,11 @@ export function itemsOf(example: Example, words: boolean): Items {
   if (!words) {
     for (let i = 0; i < n; i++) of[i] = i;
     const groups = example.tokens.map((_, i) => [i]);
-    return { labels: example.tokens, groups, special: example.special, of };
+    return { labels: example.labels, groups, special: example.special, of };
   }
   const { texts, groups, special } = example.words;
   groups.forEach((group, word) => group.forEach((token) => (of[token] = word)));
-  return { labels: texts, groups, special, of };
+  return { labels: texts.map(plainToken), groups, special, of };
 }
 
 /** Whether some items have several tokens. */

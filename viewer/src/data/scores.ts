@@ -31,6 +31,11 @@ interface Notes {
   rows: Record<string, number[]>;
 }
 
+/** Replace the index of a word at the input by that of its first token. */
+function expand(edge: { layer: number; below: number }, items: Items): void {
+  if (edge.layer === 1) edge.below = items.groups[edge.below][0];
+}
+
 export class Scores {
   readonly example: Example;
   readonly index: number;
@@ -240,14 +245,15 @@ export class Scores {
     return mergeRows(rows as Float32Array[], items);
   }
 
-  /** The maximum flow from a position to a token on every edge, with its minimum cut. */
-  path(layer: number, position: number, token: number): MaxFlow | null {
-    const key = `path/${layer}/${position}/${token}`;
+  /** The maximum flow from an item to another on every edge between tokens, with its minimum cut.
+   * The end of an edge to a word at the input is the first token of the word. */
+  path(layer: number, items: Items, item: number, to: number): MaxFlow | null {
+    const key = `path/${layer}/${items.groups[item]}/${items.groups[to]}`;
     const cached = this.paths.get(key);
     if (cached) return cached;
     const capacities = this.tooLarge ? null : this.capacitiesUpTo(layer);
     if (!capacities) return null;
-    this.queue.want(key, "maximum flow", () => this.findPath(key, capacities, position, token));
+    this.queue.want(key, "maximum flow", () => this.findPath(key, capacities, items, item, to));
     return null;
   }
 
@@ -377,13 +383,20 @@ export class Scores {
   private *findPath(
     key: string,
     capacities: Float32Array[],
-    position: number,
-    token: number,
+    items: Items,
+    item: number,
+    to: number,
   ): Generator<[number, number]> {
     yield [0, 1]; // redraw before the work starts
-    const solver = new LayeredFlow(capacities, this.n, this.room);
+    const group = items.groups[item];
+    const grouped = group.length > 1 || items.groups[to].length > 1;
+    const graph = grouped ? contract(capacities, this.n, items, group) : capacities;
+    const solver = new LayeredFlow(graph, this.n, this.room);
     try {
-      this.paths.set(key, solver.solve(position, token));
+      const sink = grouped ? to : items.groups[to][0];
+      const path = solver.solve(group[0], sink);
+      if (grouped) for (const edge of [...path.edges, ...path.cut]) expand(edge, items);
+      this.paths.set(key, path);
     } finally {
       solver.clear();
     }

@@ -5,7 +5,7 @@ import type { Theme } from "../paint/theme.ts";
 import { itemsOf, type Example, type Items } from "./header.ts";
 import type { Scores } from "./scores.ts";
 import { layerOf, type State } from "./state.ts";
-import { labelOf, runsRightToLeft, visible } from "./text.ts";
+import { runsRightToLeft, visible } from "./text.ts";
 
 export type Row = Float32Array | null; // null: not available yet
 
@@ -16,6 +16,7 @@ export interface Snapshot {
   theme: Theme;
   items: Items; // tokens, or words
   labels: string[]; // of the items, safe to show
+  marks: string[]; // what tells items with the same label apart, such as " (2 of 3)"; else ""
   names: string[]; // of the tokens, safe to show
   rightToLeft: boolean;
   layer: number;
@@ -32,7 +33,7 @@ export interface Snapshot {
   notes: string[]; // what the row does not tell; only for the explained position
 }
 
-type Labels = Pick<Snapshot, "items" | "labels">;
+type Labels = Pick<Snapshot, "items" | "labels" | "marks">;
 type Names = Pick<Snapshot, "names" | "rightToLeft">;
 
 const labelCache = new WeakMap<Example, Map<boolean, Labels>>();
@@ -44,16 +45,33 @@ function labelsOf(example: Example, words: boolean): Labels {
   let labels = cached.get(words);
   if (!labels) {
     const items = itemsOf(example, words);
-    cached.set(words, (labels = { items, labels: items.labels.map(labelOf) }));
+    const shown = items.labels.map(visible);
+    cached.set(words, (labels = { items, labels: shown, marks: marksOf(example, items, shown) }));
   }
   return labels;
+}
+
+/** Number equal labels; those of an encoder-decoder also say whether they are source or target. */
+function marksOf({ n_source }: Example, { groups }: Items, labels: readonly string[]): string[] {
+  const side = groups.map(([token]) => (n_source ? (token < n_source ? "source" : "target") : ""));
+  const keys = labels.map((label, i) => `${side[i]}\n${label}`);
+  const counts = new Map<string, number>();
+  for (const key of keys) counts.set(key, (counts.get(key) ?? 0) + 1);
+  const seen = new Map<string, number>();
+  return keys.map((key, i) => {
+    const number = (seen.get(key) ?? 0) + 1;
+    seen.set(key, number);
+    const count = counts.get(key) ?? 1;
+    const parts = [side[i], count > 1 ? `${number} of ${count}` : ""].filter(Boolean);
+    return parts.length ? ` (${parts.join(", ")})` : "";
+  });
 }
 
 function namesOf(example: Example): Names {
   let names = nameCache.get(example);
   if (!names) {
-    const rightToLeft = runsRightToLeft(example.tokens.filter((_, i) => !example.special[i]));
-    nameCache.set(example, (names = { names: example.tokens.map(labelOf), rightToLeft }));
+    const rightToLeft = runsRightToLeft(example.labels.filter((_, i) => !example.special[i]));
+    nameCache.set(example, (names = { names: example.labels.map(visible), rightToLeft }));
   }
   return names;
 }
@@ -95,7 +113,7 @@ function normalized(row: Row, normalize: State["normalize"]): Row {
 /** Compute what a panel shows. Missing scores are requested and null for now. */
 export function takeSnapshot(scores: Scores, state: State, theme: Theme): Snapshot {
   const { example, index } = scores;
-  const { items, labels } = labelsOf(example, state.words);
+  const { items, labels, marks } = labelsOf(example, state.words);
   const position = state.positions[index];
   const item = items.of[position];
   const layer = layerOf(state, example);
@@ -107,6 +125,7 @@ export function takeSnapshot(scores: Scores, state: State, theme: Theme): Snapsh
     theme,
     items,
     labels,
+    marks,
     ...namesOf(example),
     layer,
     position,
@@ -160,6 +179,15 @@ export function rank(row: ArrayLike<number>, columns: readonly number[]): number
 /** The largest score of some items. */
 export const largest = (row: Row, columns: readonly number[]): number =>
   row ? columns.reduce((max, i) => Math.max(max, row[i]), 0) : 0;
+
+/** The first item of the target of an encoder-decoder; null if there is none, or if it is hidden. */
+export function firstTarget(
+  { example, items }: Snapshot,
+  columns: readonly number[],
+): number | null {
+  if (!example.n_source) return null;
+  return columns.find((item) => items.groups[item][0] >= example.n_source) ?? null;
+}
 
 /** Items by priority for a label: target position, traced token, matches, then by score. */
 export function byLabelPriority(snapshot: Snapshot): number[] {

@@ -28,6 +28,7 @@ export interface State {
   words: boolean; // whether the tokens of a word are merged
   normalize: Normalize;
   fit: boolean; // whether drawings fit the width or scroll
+  edges: "strongest" | "all"; // of the flow graph
   scale: Scale;
   head: number | null; // the enlarged head, from 0; null: all heads
   headsOf: "attention" | "rollout"; // attention of each head, or its rollout to the input
@@ -56,6 +57,7 @@ export function initialState(header: Header): State {
     words: false,
     normalize: "none",
     fit: Math.max(...examples.map((example) => example.tokens.length)) > 100,
+    edges: "strongest",
     scale: "auto",
     head: null,
     headsOf: "attention",
@@ -120,6 +122,7 @@ export function changeState(header: Header, now: State, change: Partial<State>):
     words: flag(merged.words, now.words),
     normalize: oneOf(merged.normalize, NORMALIZATIONS, now.normalize),
     fit: flag(merged.fit, now.fit),
+    edges: oneOf(merged.edges, ["strongest", "all"] as const, now.edges),
     scale: oneOf(merged.scale, SCALES, now.scale),
     head: headOf(merged.head, heads),
     headsOf: hasHeadRollout(examples[example])

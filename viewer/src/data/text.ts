@@ -30,9 +30,9 @@ export function visible(text: string): string {
 const START = /^[\u0120\u2581](?=.)/su; // byte-level BPE and SentencePiece
 const NEWLINE = "\u010a"; // of byte-level BPE
 
-/** The label of a token: without the mark for the start of a word, and safe to show. */
-export const labelOf = (token: string): string =>
-  visible(token === NEWLINE ? "\n" : token.replace(START, ""));
+/** A token without the mark for the start of a word, for data without labels. */
+export const plainToken = (token: string): string =>
+  token === NEWLINE ? "\n" : token.replace(START, "");
 
 const segmenter =
   typeof Intl !== "undefined" && "Segmenter" in Intl
@@ -72,5 +72,9 @@ export function digits(value: number): string {
   return size < 0.001 ? value.toExponential(2).replace("e-", "e−") : value.toPrecision(3);
 }
 
-export const percent = (share: number): string =>
-  share > 0 && share < 0.0005 ? "<0.1%" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%`;
+export const percent = (share: number | null): string =>
+  share === null
+    ? "unknown"
+    : share > 0 && share < 0.0005
+      ? "<0.1%"
+      : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%`;

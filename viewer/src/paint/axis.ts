@@ -110,3 +110,19 @@ export function labelStyle(
           : theme.quiet;
   return { fill, weight: is.target || is.match || is.traced ? 700 : 400 };
 }
+
+/** A line between the columns of the source and the target of an encoder-decoder, with their names.
+ * first: the first item of the target; from, to: the ends of the line. */
+export function paintSides(
+  painter: Painter,
+  axis: Axis,
+  first: number,
+  from: number,
+  to: number,
+  theme: Theme,
+): void {
+  const x = axis.x(first) - axis.step / 2;
+  painter.line(x, from, x, to, { stroke: theme.quiet, width: 1, dash: [4, 4] });
+  painter.text("source ", x - 4, from + 4, { size: 11, align: "right", fill: theme.quiet });
+  painter.text("target", x + 4, from + 4, { size: 11, fill: theme.quiet });
+}

@@ -125,9 +125,17 @@ function makeMethods({ methods }: Header, change: Change): Field {
   inputs.forEach((input, i) =>
     input.addEventListener("change", () => change({ method: methods[i].name })),
   );
-  const labels = inputs.map((input, i) =>
-    make("label", {}, input, make("span", {}, visible(methods[i].title))),
-  );
+  const labels = inputs.map((input, i) => {
+    const { title, check, name: method } = methods[i];
+    const mark = make("small", { class: "check", testid: `check-${method}` }, " ⓘ");
+    const known = visible(check);
+    return make(
+      "label",
+      check ? { title: known } : {},
+      input,
+      make("span", {}, visible(title), check ? mark : null),
+    );
+  });
   const segments = make("div", { class: "segments" }, ...labels);
   const element = make("fieldset", { class: "field" }, make("legend", {}, "Method"), segments);
   return {
@@ -149,9 +157,16 @@ function makeLayer(header: Header, change: Change): Field {
     step: 1,
     value: (state) => state.layer,
     change: (layer) => ({ layer }),
-    say: (value) => `${value} of ${layers}`,
+    say: (value) => describeLayer(header, value, layers),
     wide: true,
   });
+}
+
+/** The number of a layer, and its name if the examples are encoder-decoders of one shape. */
+function describeLayer({ examples }: Header, layer: number, layers: number): string {
+  const names = new Set(examples.map(({ layer_names }) => layer_names[layer - 1] ?? ""));
+  const [name] = names.size === 1 ? [...names] : [""];
+  return `${layer} of ${layers}${name ? `: ${visible(name)}` : ""}`;
 }
 
 function makeSearch(change: Change, nextMatch: (step: number) => void): HTMLInputElement {
@@ -299,6 +314,17 @@ function drawing(change: Change): Field[] {
       value: (state) => state.fit,
       change: (fit) => ({ fit }),
       when: (state) => state.view === "flow" || state.view === "map",
+    }),
+    choice(change, {
+      label: "Edges",
+      testid: "edges",
+      names: [
+        ["strongest", "strongest"],
+        ["all", "all"],
+      ],
+      value: (state) => state.edges,
+      change: (edges) => ({ edges }),
+      when: (state) => state.view === "flow",
     }),
     choice(change, {
       label: "Colors",

@@ -7,7 +7,7 @@ import { CanvasPainter, measure, type Painter } from "../paint/painter.ts";
 import { SvgPainter } from "../paint/svg.ts";
 import { shade, type Theme } from "../paint/theme.ts";
 import type { Panel } from "./panel.ts";
-import { describeRow, quoted, settingsOf, VIEW_NAMES } from "../views/captions.ts";
+import { describeRow, nameOf, quoted, settingsOf, VIEW_NAMES } from "../views/captions.ts";
 
 const MARGIN = 24;
 const LINE = 19;
@@ -60,7 +60,8 @@ function captionOf({ snapshot, scene }: Panel): string[] {
   const sentences = [settings, note || `${describeRow(snapshot)}.`, ...snapshot.notes];
   if (prediction) {
     const { label, probability } = prediction.target;
-    sentences.push(`Prediction: ${quoted(visible(label))} (${percent(probability)}).`);
+    const at = nameOf(snapshot, snapshot.items.of[example.position]);
+    sentences.push(`Prediction at ${at}: ${quoted(visible(label))} (${percent(probability)}).`);
   }
   return sentences;
 }

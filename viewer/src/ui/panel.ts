@@ -8,7 +8,7 @@ import type { State } from "../data/state.ts";
 import { digits, visible } from "../data/text.ts";
 import { make, setText } from "../paint/dom.ts";
 import type { Painter } from "../paint/painter.ts";
-import { predictionBox, Ranking } from "./ranking.ts";
+import { PredictionBox, Ranking } from "./ranking.ts";
 import { Stage } from "./stage.ts";
 import { describeRow, scoreLines, settingsOf } from "../views/captions.ts";
 import { flowScene } from "../views/flow.ts";
@@ -33,6 +33,7 @@ export class Panel {
   private readonly text: TextView;
   private readonly methodRows: MethodRows;
   private readonly ranking: Ranking;
+  private readonly prediction: PredictionBox;
   private readonly view: HTMLElement;
   private readonly note: HTMLElement;
   private readonly settings: HTMLElement;
@@ -57,6 +58,7 @@ export class Panel {
     this.ranking = new Ranking((token) =>
       change({ token: this.snapshot?.chosen && this.snapshot.token === token ? null : token }),
     );
+    this.prediction = new PredictionBox(example, () => change({ position: example.position }));
     this.name = make("h2", { class: "panel-name", dir: "auto" }, visible(example.name));
     this.note = make("p", { class: "note", testid: "note" });
     this.settings = make("p", { class: "settings", dir: "auto", testid: "settings" });
@@ -81,12 +83,7 @@ export class Panel {
 
   private assemble(testid: string): HTMLElement {
     const { example } = this.scores;
-    const aside = make(
-      "div",
-      { class: "aside" },
-      this.ranking.element,
-      predictionBox(example.prediction),
-    );
+    const aside = make("div", { class: "aside" }, this.ranking.element, this.prediction.element);
     return make(
       "section",
       { class: "panel", testid, "aria-label": visible(example.name) },
@@ -104,7 +101,7 @@ export class Panel {
   private linesOf(item: number | null): string[] | null {
     const { snapshot } = this;
     if (item === null || !snapshot) return null;
-    return [snapshot.labels[item], ...scoreLines(snapshot, item)];
+    return [snapshot.labels[item] + snapshot.marks[item], ...scoreLines(snapshot, item)];
   }
 
   /** The width for a scene. */
@@ -141,6 +138,7 @@ export class Panel {
     this.showNote();
     this.methodRows.show(snapshot, common);
     this.ranking.show(snapshot);
+    this.prediction.show(snapshot);
     this.showProgress();
   }
 

@@ -1,11 +1,11 @@
 // The list beside a view: the tokens with the highest scores as bars, and the prediction of the
 // model.
 
-import type { Prediction } from "../data/header.ts";
+import type { Example, Prediction } from "../data/header.ts";
 import { largest, rank, tracedItem, type Snapshot } from "../data/snapshot.ts";
-import { digits, labelOf, percent, visible } from "../data/text.ts";
+import { digits, percent, visible } from "../data/text.ts";
 import { isolated, make, setText } from "../paint/dom.ts";
-import { describeRow } from "../views/captions.ts";
+import { describeRow, nameOf } from "../views/captions.ts";
 
 const LENGTH = 8;
 const SAME = 1e-3; // relative difference within float16 rounding
@@ -14,6 +14,7 @@ interface Line {
   element: HTMLLIElement;
   button: HTMLButtonElement;
   name: HTMLElement;
+  mark: HTMLElement;
   bar: HTMLElement;
   number: HTMLElement;
   token: number;
@@ -36,7 +37,7 @@ export class Ranking {
   }
 
   show(snapshot: Snapshot): void {
-    const { row, columns, labels, kept, items, state } = snapshot;
+    const { row, columns, labels, marks, kept, items, state } = snapshot;
     const merged = state.view === "heads" ? ", heads merged" : "";
     setText(this.title, describeRow(snapshot) + merged);
     const shown = row
@@ -52,6 +53,8 @@ export class Ranking {
       line.token = items.groups[item][0];
       line.element.hidden = false;
       setText(line.name, labels[item]);
+      setText(line.mark, marks[item]);
+      line.button.title = labels[item] + marks[item];
       setText(line.number, digits(value));
       line.bar.style.width = `${max > 0 ? (100 * value) / max : 0}%`;
       line.button.classList.toggle("traced", item === traced);
@@ -69,9 +72,11 @@ export class Ranking {
     const bar = make("i");
     const number = make("span", { class: "number" });
     const track = make("span", { class: "track", "aria-hidden": "true" }, bar);
-    const button = make("button", { type: "button" }, name, track, number);
+    const mark = make("small", { class: "mark" });
+    const label = make("span", { class: "name" }, name, mark);
+    const button = make("button", { type: "button" }, label, track, number);
     const element = make("li", {}, button);
-    const line: Line = { element, button, name, bar, number, token: 0 };
+    const line: Line = { element, button, name, mark, bar, number, token: 0 };
     button.addEventListener("click", () => this.choose(line.token));
     this.lines.push(line);
     this.list.append(element);
@@ -91,32 +96,63 @@ function tieNote({ row, columns, state, layer }: Snapshot, max: number): string 
   );
 }
 
-/** The prediction of the model with its most probable outcomes. */
-export function predictionBox(prediction: Prediction | null): HTMLElement | null {
-  if (!prediction) return null;
-  const { kind, target, top } = prediction;
-  const outcomes = top.map(({ label, probability }) => {
+/** The prediction of the model with its most probable outcomes. It belongs to the explained
+ * position, and says so while another one is selected. */
+export class PredictionBox {
+  readonly element: HTMLElement;
+  private readonly title: HTMLElement;
+  private readonly elsewhere: HTMLElement;
+  private readonly where: HTMLElement;
+  private readonly back: HTMLButtonElement;
+
+  /** back: selects the explained position. */
+  constructor({ prediction }: Example, back: () => void) {
+    this.title = make("h2");
+    this.where = make("span");
+    this.back = make("button", { type: "button", class: "tool", testid: "explained-position" });
+    this.back.addEventListener("click", back);
+    this.elsewhere = make("p", { class: "elsewhere", testid: "elsewhere" }, this.where, this.back);
+    const parts = prediction ? [this.title, this.elsewhere, ...outcomes(prediction)] : [];
+    this.element = make("div", { class: "prediction", testid: "prediction" }, ...parts);
+    this.element.hidden = !prediction;
+  }
+
+  show(snapshot: Snapshot): void {
+    const { example, items, item } = snapshot;
+    if (!example.prediction) return;
+    const own = items.of[example.position];
+    const kind = visible(example.prediction.kind);
+    const elsewhere = item !== own;
+    setText(this.title, `Prediction (${kind})${elsewhere ? ` at ${nameOf(snapshot, own)}` : ""}`);
+    this.element.classList.toggle("other", elsewhere);
+    this.elsewhere.hidden = !elsewhere;
+    if (!elsewhere) return;
+    const scores = nameOf(snapshot, item);
+    setText(this.where, `The scores are those of ${scores}, not of this prediction. `);
+    setText(this.back, `Select ${nameOf(snapshot, own)}`);
+  }
+}
+
+function outcomes({ target, top }: Prediction): HTMLElement[] {
+  const lines = top.map(({ label, probability }) => {
     const bar = make("i");
-    bar.style.width = `${100 * probability}%`;
+    bar.style.width = `${100 * (probability ?? 0)}%`;
     return make(
       "li",
       {},
-      isolated(labelOf(label)),
+      isolated(visible(label)),
       make("span", { class: "track", "aria-hidden": "true" }, bar),
       make("span", { class: "number" }, percent(probability)),
     );
   });
-  return make(
-    "div",
-    { class: "prediction", testid: "prediction" },
-    make("h2", {}, `Prediction (${visible(kind)})`),
+  return [
     make(
       "p",
       { class: "target" },
-      isolated(labelOf(target.label)),
+      isolated(visible(target.label)),
       " ",
       make("small", {}, percent(target.probability)),
     ),
-    make("ul", { class: "outcomes" }, ...outcomes),
-  );
+    make("ul", { class: "outcomes" }, ...lines),
+  ];
 }

@@ -97,6 +97,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .sentence.long { font-size: 16px; line-height: 1.9; max-height: 520px; overflow-y: auto; }
 .chip { unicode-bidi: isolate; display: inline-block; max-width: 100%; padding: 0 7px;
   line-height: 1.55; border-radius: 6px; cursor: pointer; margin: 0 1px; white-space: pre-wrap; }
+.side { display: inline-block; width: 7ch; font-size: 12px; color: var(--quiet); }
 .chip:hover { box-shadow: inset 0 0 0 1px var(--quiet); }
 .chip.special { font-size: 0.82em; }
 .chip.match { text-decoration: underline 3px var(--match); text-underline-offset: 4px; }
@@ -117,12 +118,16 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .readout h2, .prediction h2 { font-size: 13px; font-weight: 600; color: var(--quiet);
   margin: 0 0 8px; overflow-wrap: anywhere; }
 .ranking { list-style: none; margin: 0; padding: 0; font-size: 14px; }
-.ranking button { display: grid; grid-template-columns: minmax(0, 9ch) 1fr 6ch; gap: 10px;
+.ranking button { display: grid; grid-template-columns: minmax(0, 13ch) 1fr 6ch; gap: 10px;
   align-items: center; width: 100%; border: 0; background: none; padding: 2px 4px; text-align: start;
   border-radius: 4px; }
 .ranking button:hover { background: var(--raised); }
 .ranking button.traced { box-shadow: -3px 0 var(--bottleneck); border-radius: 0; }
-.ranking bdi, .outcomes bdi { text-align: left; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.ranking .name, .outcomes bdi { text-align: left; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.mark { color: var(--quiet); font-size: 11px; }
+.prediction.other > :not(h2, .elsewhere) { opacity: 0.6; }
+.elsewhere { font-size: 13px; margin: 0 0 8px; padding: 6px 10px; background: var(--raised);
+  border-inline-start: 3px solid var(--match); border-radius: 4px; }
 .tie { font-size: 13px; color: var(--quiet); margin: 8px 4px 0; max-width: 60ch; }
 .track { height: 8px; border-radius: 4px; background: var(--raised); overflow: hidden; }
 .track i { display: block; height: 100%; background: var(--bar); border-radius: 4px; }

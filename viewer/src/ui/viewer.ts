@@ -83,7 +83,10 @@ class Widget implements Viewer {
     this.shadow = shadow;
     this.header = header;
     this.options = options;
-    this.state = changeState(header, initialState(header), options.state ?? {});
+    this.state = [header.state, options.state ?? {}].reduce<State>(
+      (state, part) => changeState(header, state, part),
+      initialState(header),
+    );
     const change = (part: Partial<State>): void => this.change(part);
     this.help = makeHelp(header);
     this.controls = new Controls(header, { change, nextMatch: (step) => this.nextMatch(step) });

@@ -53,14 +53,32 @@ export const SELECT_HINT = "Click to select as target position";
 
 export const quoted = (label: string): string => `“${label}”`;
 
+/** An item in a sentence, told apart from others with the same label. */
+export const nameOf = ({ labels, marks }: Snapshot, item: number): string =>
+  quoted(labels[item]) + marks[item];
+
+/** A layer in a sentence: its number, and its name in an encoder-decoder. */
+export const layerName = ({ layer_names }: Example, layer: number): string =>
+  layer_names.length ? `layer ${layer} (${visible(layer_names[layer - 1])})` : `layer ${layer}`;
+
+/** A short name of a layer for axes: its number, or E1, D1 self, D1 cross. */
+export const shortLayer = ({ layer_names }: Example, layer: number): string =>
+  layer_names.length
+    ? visible(layer_names[layer - 1])
+        .replace("encoder ", "E")
+        .replace("decoder ", "D")
+        .replace(",", "")
+        .replace("-attention", "")
+    : String(layer);
+
 export const titleOf = (example: Example, method: string): string =>
   visible(methodOf(example, method).title);
 
 /** The summary of a method as a sentence, with a note for those that the page computes. */
-export function describeMethod({ name, summary, computed }: Method): string {
+export function describeMethod({ name, summary, computed, check }: Method): string {
   const sentence = summary && visible(summary[0].toUpperCase() + summary.slice(1));
   const note = (computed === "page" && METHOD_NOTES[name]) || "";
-  return [sentence, note].filter(Boolean).join(" ");
+  return [sentence, note, check && visible(check)].filter(Boolean).join(" ");
 }
 
 /** The summary of the selected method, with a note where tokens are merged into words. */
@@ -79,7 +97,7 @@ export function viewHint(snapshots: readonly Snapshot[]): string {
   const { view } = snapshots[0].state;
   const hidden = snapshots.find(({ item, columns }) => !columns.includes(item));
   if (view !== "text" || !hidden) return VIEW_HINTS[view];
-  const position = `${quoted(hidden.labels[hidden.item])}, which is hidden`;
+  const position = `${nameOf(hidden, hidden.item)}, which is hidden`;
   return VIEW_HINTS.text.replace("the outlined position", () => position);
 }
 
@@ -110,8 +128,12 @@ export const specialDominate = (snapshots: readonly Snapshot[]): boolean =>
   });
 
 /** The target position and its layer, such as: “[CLS]” at layer 2 of 6. */
-export const describeTarget = ({ labels, item, layer, example }: Snapshot): string =>
-  `${quoted(labels[item])} at layer ${layer} of ${example.n_layers}`;
+export function describeTarget(snapshot: Snapshot): string {
+  const { item, layer, example } = snapshot;
+  const [number, ...name] = layerName(example, layer).split(" (");
+  const where = [`${number} of ${example.n_layers}`, ...name].join(" (");
+  return `${nameOf(snapshot, item)} at ${where}`;
+}
 
 /** Method and target position, as a caption. */
 export const describeRow = (snapshot: Snapshot): string =>
@@ -119,11 +141,11 @@ export const describeRow = (snapshot: Snapshot): string =>
 
 /** The caption and the top tokens, for screen readers. */
 export function announcement(snapshot: Snapshot): string {
-  const { row, columns, labels, unavailable } = snapshot;
+  const { row, columns, labels, marks, unavailable } = snapshot;
   if (!row) return `${describeRow(snapshot)}: ${unavailable ?? "computing…"}`;
   const top = rank(row, columns)
     .slice(0, 3)
-    .map((i) => `${labels[i]} ${digits(row[i])}`)
+    .map((i) => `${labels[i]}${marks[i]} ${digits(row[i])}`)
     .join(", ");
   return `${describeRow(snapshot)}: ${top}.`;
 }

@@ -2,17 +2,34 @@
 // position down to the input. For flow: the maximum flow to one token and its minimum cut.
 
 import { methodOf } from "../data/header.ts";
-import type { CutEdge } from "../data/maxflow.ts";
-import { byLabelPriority, tracedItem, type Snapshot } from "../data/snapshot.ts";
-import { digits } from "../data/text.ts";
-import { type Axis, labelStyle, makeAxis, paintLabel, thinLabels } from "../paint/axis.ts";
+import type { CutEdge, MaxFlow } from "../data/maxflow.ts";
+import { byLabelPriority, firstTarget, tracedItem, type Snapshot } from "../data/snapshot.ts";
+import { digits, percent } from "../data/text.ts";
+import {
+  type Axis,
+  labelStyle,
+  makeAxis,
+  paintLabel,
+  paintSides,
+  thinLabels,
+} from "../paint/axis.ts";
 import { measure, type Painter } from "../paint/painter.ts";
 import { shade } from "../paint/theme.ts";
-import { describeTarget, quoted, scoreLines, SELECT_HINT, titleOf } from "./captions.ts";
-import { type Edge, type Edges, findEdges } from "./flowEdges.ts";
+import {
+  describeTarget,
+  layerName,
+  nameOf,
+  scoreLines,
+  SELECT_HINT,
+  shortLayer,
+  titleOf,
+} from "./captions.ts";
+import { type Edges, findEdges } from "./flowEdges.ts";
+import type { Edge } from "./subgraph.ts";
 import type { NotePart, Scene, Target } from "./scene.ts";
 
 const LEFT = 42;
+const NAMED = 70; // with names of layers
 const TOP = 22;
 const BARS = 44; // height of the score bars
 
@@ -28,7 +45,8 @@ function lay(snapshot: Snapshot, width: number): Layout {
   const { labels, columns, item, rightToLeft, example } = snapshot;
   const shown = columns.includes(item) ? columns : [...columns, item].sort((a, b) => a - b);
   const limits = { min: 13, max: 92, fit: snapshot.state.fit };
-  const axis = makeAxis(labels, shown, rightToLeft, LEFT, width - LEFT - 6, limits);
+  const left = example.layer_names.length ? NAMED : LEFT;
+  const axis = makeAxis(labels, shown, rightToLeft, left, width - left - 6, limits);
   thinLabels(axis, byLabelPriority(snapshot));
   const layers = example.n_layers;
   const space = Math.max(30, Math.min(78, 520 / layers));
@@ -50,15 +68,19 @@ export function flowScene(snapshot: Snapshot, width: number, max: number): Scene
     width: Math.max(layout.axis.left + layout.axis.width + 6, Math.min(width, 360)),
     height: layout.height,
     focus: layout.axis.x(snapshot.item),
-    note: noteOf(snapshot, edges),
+    note: [...noteOf(snapshot, edges), ...leftOut(snapshot, edges)],
     cut,
     paint: (painter, sight) => {
       paintGround(painter, snapshot, layout);
+      const target = firstTarget(snapshot, layout.axis.columns);
+      if (target !== null) {
+        paintSides(painter, layout.axis, target, 4, layout.height - 4, snapshot.theme);
+      }
       if (edges) paintEdges(painter, snapshot, layout, edges, sight);
       if (edges && snapshot.state.method === "raw") paintDotted(painter, snapshot, layout, edges);
       paintNodes(painter, snapshot, layout, edges);
       paintTokens(painter, snapshot, layout, max);
-      if (edges && cut.length) paintCut(painter, snapshot, layout, cut, edges.max);
+      if (edges && cut.length) paintCut(painter, snapshot, layout, cut, edges);
     },
     hit: (x, y) => hit(snapshot, layout, edges, x, y),
     paintHover: (painter, target) => paintHover(painter, snapshot, layout, edges, target),
@@ -67,7 +89,7 @@ export function flowScene(snapshot: Snapshot, width: number, max: number): Scene
 
 /** The sentence above the graph. */
 function noteOf(snapshot: Snapshot, edges: Edges | null): NotePart[] {
-  const { state, names, layer, token, example } = snapshot;
+  const { state, items, layer, token, example } = snapshot;
   const target = describeTarget(snapshot);
   if (methodOf(example, state.method).computed === "data") {
     const title = titleOf(example, state.method);
@@ -80,35 +102,82 @@ function noteOf(snapshot: Snapshot, edges: Edges | null): NotePart[] {
     return [{ text: `${what} of ${target} to positions one layer below.${end}` }];
   }
   if (state.method === "rollout") {
-    const end = snapshot.chosen && token !== null ? ` to ${quoted(names[token])}` : " to the input";
+    const end =
+      snapshot.chosen && token !== null
+        ? ` to ${nameOf(snapshot, items.of[token])}`
+        : " to the input";
     return [{ text: `The width of an edge is its share of the rollout from ${target}${end}.` }];
   }
   return flowNote(snapshot, edges);
 }
 
+const counted = (count: number): string => count.toLocaleString("en");
+
+/** Which edges are not drawn, and how to see them. */
+function leftOut(snapshot: Snapshot, edges: Edges | null): NotePart[] {
+  const { state, items, columns } = snapshot;
+  if (!edges) return [];
+  const { total, shares } = edges;
+  const drawn = edges.edges.length;
+  const hidden =
+    columns.length < items.labels.length ? " Paths through hidden tokens are left out." : "";
+  if (drawn >= total) return hidden ? [{ text: hidden }] : [];
+  const low = percent(Math.min(...shares));
+  const high = percent(Math.max(...shares));
+  const share = low === high ? low : `${low} to ${high}`;
+  const limited = state.topK > 0 || state.threshold > 0;
+  const more = limited
+    ? " “Minimum score” and “Top tokens” leave out the others."
+    : state.edges === "strongest"
+      ? " To draw more, set “Edges” to “all”."
+      : " The page cannot draw more.";
+  const which = `Drawn: ${counted(drawn)} of ${counted(total)} edges, the strongest and their paths`;
+  return [{ text: ` ${which}, with ${share} of the weight of a layer.${more}${hidden}` }];
+}
+
 function flowNote(snapshot: Snapshot, edges: Edges | null): NotePart[] {
-  const { names, layer, position, token, scores } = snapshot;
+  const { example, items, item, layer, token, scores } = snapshot;
   if (scores.tooLarge) {
     return [{ text: "The graph is too large to compute the flow of each edge in this page." }];
   }
   if (token === null || !edges?.path) return [{ text: "Computing the maximum flow…" }];
   const { path } = edges;
-  const ends = `from ${quoted(names[position])} at layer ${layer} to ${quoted(names[token])}`;
+  const to = items.of[token];
+  const ends = `from ${nameOf(snapshot, item)} at ${layerName(example, layer)} to ${nameOf(snapshot, to)}`;
   if (path.value === Infinity) {
     return [{ text: `The flow ${ends} is unlimited: the position is a copy of the token.` }];
   }
-  const value = scores.row("flow", layer, position)?.[token] ?? path.value;
-  const layers = [...new Set(path.cut.map((edge) => edge.layer))];
-  const where = layers.length === 1 ? `layer ${layers[0]}` : `layers ${layers.join(", ")}`;
-  const count = path.cut.length;
-  const all = path.cut.every((edge) => edge.layer === layer && edge.position === position);
-  const cut = `${all ? "all " : ""}${count} edge${count === 1 ? "" : "s"}`;
-  const from = all ? ` from ${quoted(names[position])}` : "";
+  const width = items.groups[item].length; // flow out of a word is a mean over its tokens
+  const value = scores.itemRow("flow", layer, items, item)?.[to] ?? path.value / width;
+  const of = width > 1 ? ` (the flow times ${width} tokens)` : "";
   return [
     { text: `The maximum flow ${ends} is ${digits(value)}. ` },
     { text: "Bottleneck:", strong: true },
-    { text: ` ${cut}${from} at ${where}, total capacity ${digits(path.capacity)}.` },
+    { text: ` ${describeCut(snapshot, path)}, total capacity ${digits(path.capacity)}${of}.` },
   ];
+}
+
+/** The edges of a minimum cut in words. */
+function describeCut(snapshot: Snapshot, { cut }: MaxFlow): string {
+  const { example, items, item, layer, scores } = snapshot;
+  const count = cut.length;
+  const layers = [...new Set(cut.map((edge) => edge.layer))];
+  const where = layers.length === 1 ? layerName(example, layers[0]) : `layers ${layers.join(", ")}`;
+  if (count === 1) {
+    const [from, to] = [cut[0].position, cut[0].below].map((i) => nameOf(snapshot, items.of[i]));
+    return `the edge from ${from} to ${to} at ${where}`;
+  }
+  const own = cut.every((edge) => edge.layer === layer && items.of[edge.position] === item);
+  const { n } = scores;
+  const weights = scores.augmented(layer);
+  const leaving = new Set(
+    items.groups[item].flatMap((position) =>
+      Array.from({ length: n }, (_, k) => k).filter((k) => (weights?.[position * n + k] ?? 0) > 0),
+    ),
+  );
+  const all = own && count === leaving.size ? "all " : "";
+  const from = own ? ` from ${nameOf(snapshot, item)}` : "";
+  return `${all}${count} edges${from} at ${where}`;
 }
 
 function hit(
@@ -127,7 +196,7 @@ function hit(
   if (level <= 0) {
     return {
       key: `0/${item}`,
-      lines: [snapshot.labels[item], ...scoreLines(snapshot, item)],
+      lines: [snapshot.labels[item] + snapshot.marks[item], ...scoreLines(snapshot, item)],
       change: { token: group[0] },
     };
   }
@@ -135,7 +204,11 @@ function hit(
   const through = held === undefined ? [] : [`Through this node: ${digits(held)}`];
   return {
     key: `${level}/${item}`,
-    lines: [`${quoted(snapshot.labels[item])} at layer ${level}`, ...through, SELECT_HINT],
+    lines: [
+      `${nameOf(snapshot, item)} at ${layerName(snapshot.example, level)}`,
+      ...through,
+      SELECT_HINT,
+    ],
     change: { layer: level, position: group[0] },
   };
 }
@@ -149,7 +222,7 @@ function paintGround(painter: Painter, snapshot: Snapshot, { axis, y }: Layout):
       width: 1,
       opacity: l === layer ? 1 : 0.55,
     });
-    painter.text(l === 0 ? "input" : String(l), axis.left - 8, y(l) + 4, {
+    painter.text(l === 0 ? "input" : shortLayer(example, l), axis.left - 8, y(l) + 4, {
       size: 11,
       align: "right",
       weight: l === layer ? 700 : 400,
@@ -204,12 +277,15 @@ function paintNodes(
 ): void {
   const { theme, example, layer, item } = snapshot;
   const { axis, radius, y } = layout;
+  const touched = new Set(
+    edges?.edges.flatMap(({ layer: l, from, to }) => [`${l}/${from}`, `${l - 1}/${to}`]),
+  );
   for (let l = 0; l <= example.n_layers; l++) {
     const held = edges?.held[l];
     const max = held ? held.reduce((max, value) => Math.max(max, value), 0) : 0;
     for (const column of axis.columns) {
       const share = held && max > 0 ? held[column] / max : 0;
-      const lit = share > 0.02 && l <= layer;
+      const lit = share > 0 && touched.has(`${l}/${column}`);
       if (!lit && axis.step < 5) continue;
       painter.circle(axis.x(column), y(l), lit ? radius : Math.min(radius, 3), {
         fill: lit ? theme.ramp.css[shade(0.25 + 0.75 * share)] : theme.ground,
@@ -262,12 +338,13 @@ function paintCut(
   snapshot: Snapshot,
   layout: Layout,
   cut: readonly CutEdge[],
-  max: number,
+  { edges, max }: Edges,
 ): void {
   const { theme, items } = snapshot;
   const { axis, y } = layout;
-  const seen = cut.filter(
-    (edge) => axis.place.has(items.of[edge.position]) && axis.place.has(items.of[edge.below]),
+  const drawn = new Set(edges.map(({ layer, from, to }) => `${layer}/${from}/${to}`));
+  const seen = cut.filter(({ layer, position, below }) =>
+    drawn.has(`${layer}/${items.of[position]}/${items.of[below]}`),
   );
   if (!seen.length) return;
   for (const { layer, position, below, capacity } of seen) {

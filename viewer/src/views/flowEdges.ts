@@ -5,23 +5,16 @@ import { methodOf } from "../data/header.ts";
 import type { MaxFlow } from "../data/maxflow.ts";
 import { ascend, descend } from "../data/rollout.ts";
 import type { Snapshot } from "../data/snapshot.ts";
+import { chooseEdges, type Edge, type Limits, type Subgraph, type Visit } from "./subgraph.ts";
 
-export interface Edge {
-  layer: number; // from this level to the one below
-  from: number; // item
-  to: number; // item
-  weight: number;
-}
-
-export interface Edges {
-  edges: Edge[]; // largest weight last
+export interface Edges extends Subgraph {
   held: Float64Array[]; // [level][item]: weight through each node
-  max: number; // largest weight
   path: MaxFlow | null; // for flow only
 }
 
-const MAX_EDGES = 2500;
-const FAINTEST = 0.004; // share of the maximum below which lines are invisible
+const STRONGEST = 2500; // edges that are drawn by default
+const MOST = 20000; // edges that are drawn at most
+const FAINTEST = 0.004; // share of the maximum below which lines are hardly visible
 
 /** The edges to draw; null while scores are missing, or for methods stored in the data. */
 export function findEdges(snapshot: Snapshot): Edges | null {
@@ -32,15 +25,40 @@ export function findEdges(snapshot: Snapshot): Edges | null {
   return flowEdges(snapshot);
 }
 
+/** How many edges to draw. */
+function limitsOf({ state }: Snapshot): Limits {
+  const all = state.edges === "all";
+  return {
+    edges: all ? MOST : STRONGEST,
+    share: Math.max(state.threshold, all ? 0 : FAINTEST),
+    perLayer: state.topK,
+  };
+}
+
+/** Items that are drawn: those shown, and the target position. */
+function shownItems({ columns, item, items }: Snapshot): Uint8Array {
+  const shown = new Uint8Array(items.labels.length);
+  for (const column of columns) shown[column] = 1;
+  shown[item] = 1;
+  return shown;
+}
+
 function rawEdges(snapshot: Snapshot): Edges | null {
   const { rows, layer, item, items } = snapshot;
   const row = snapshot.scores.itemRow("raw", layer, items, item);
   if (!row || !rows.raw) return null;
-  const all = Array.from(row, (weight, to) => ({ layer, from: item, to, weight }));
   const held = emptyLevels(snapshot);
   held[layer][item] = 1;
   row.forEach((weight, to) => (held[layer - 1][to] = weight));
-  return choose(snapshot, all, held, null);
+  const shown = shownItems(snapshot);
+  const visit: Visit = (_, see) => {
+    row.forEach((weight, to) => {
+      if (shown[to]) see(item, to, weight);
+    });
+  };
+  const found = chooseEdges(visit, 1, row.length, item, limitsOf(snapshot));
+  const edges = found.edges.map((edge) => ({ ...edge, layer }));
+  return { ...found, edges, held, path: null };
 }
 
 function rolloutEdges(snapshot: Snapshot): Edges | null {
@@ -53,38 +71,40 @@ function rolloutEdges(snapshot: Snapshot): Edges | null {
   const down = descend(layers, n, layer, start);
   // With a selected token, weight each edge by the share that ends in the token.
   const up = chosen && token !== null ? ascendItem(snapshot, layers) : null;
-  const all: Edge[] = [];
-  // Skip thin edges early: hundreds of tokens have millions of edges.
-  let max = 0;
-  for (let l = layer; l > 0; l--) {
-    const weigh = weigher(down[l], layers[l - 1], up && up[l - 1], n);
-    for (let u = 0; u < n; u++) {
-      if (down[l][u] <= max) continue; // no edge carries more than its node
-      for (let v = 0; v < n; v++) max = Math.max(max, weigh(u, v));
-    }
-  }
-  const min = Math.max(snapshot.state.threshold, FAINTEST) * max * 0.5;
-  for (let l = layer; l > 0; l--) {
-    const weigh = weigher(down[l], layers[l - 1], up && up[l - 1], n);
-    collect(snapshot, all, l, min, (u) => down[l][u] >= min, weigh);
-  }
+  const visit = rolloutVisit(snapshot, layers, down, up);
+  const found = chooseEdges(visit, layer, items.labels.length, item, limitsOf(snapshot));
   const through = down.map((level, l) => (up ? level.map((value, i) => value * up[l][i]) : level));
-  return choose(
-    snapshot,
-    all,
-    through.map((level) => merged(snapshot, level)),
-    null,
-  );
+  return { ...found, held: through.map((level) => merged(snapshot, level)), path: null };
 }
 
-function weigher(
-  above: Float64Array,
-  matrix: Float32Array,
-  below: Float64Array | null,
-  n: number,
-): (u: number, v: number) => number {
-  if (!below) return (u, v) => above[u] * matrix[u * n + v];
-  return (u, v) => above[u] * matrix[u * n + v] * below[v];
+/** Visit the edges between the items shown, weighted by the rollout through each. */
+function rolloutVisit(
+  snapshot: Snapshot,
+  layers: readonly Float32Array[],
+  down: readonly Float64Array[],
+  up: readonly Float64Array[] | null,
+): Visit {
+  const { scores, items } = snapshot;
+  const { n } = scores;
+  const count = items.labels.length;
+  const shown = shownItems(snapshot);
+  const merges = count < n;
+  const tokens = Array.from({ length: n }, (_, i) => i).filter((i) => shown[items.of[i]]);
+  return (layer, see) => {
+    const matrix = layers[layer - 1];
+    const above = down[layer];
+    const below = up && up[layer - 1];
+    const sums = merges ? new Float64Array(count * count) : null;
+    for (const u of tokens) {
+      if (above[u] === 0) continue;
+      for (const v of tokens) {
+        const weight = above[u] * matrix[u * n + v] * (below ? below[v] : 1);
+        if (sums) sums[items.of[u] * count + items.of[v]] += weight;
+        else see(u, v, weight);
+      }
+    }
+    sums?.forEach((weight, i) => see(Math.floor(i / count), i % count, weight));
+  };
 }
 
 /** The rollout of each position to the selected item, level by level. */
@@ -98,58 +118,42 @@ function ascendItem(snapshot: Snapshot, layers: Float32Array[]): Float64Array[] 
 }
 
 function flowEdges(snapshot: Snapshot): Edges | null {
-  const { scores, layer, position, token } = snapshot;
+  const { scores, layer, item, token, items } = snapshot;
   if (token === null) return null;
-  const path = scores.path(layer, position, token);
+  const path = scores.path(layer, items, item, items.of[token]);
   if (!path) return null;
-  const { n } = scores;
-  const { of } = snapshot.items;
+  const count = items.labels.length;
+  const { of } = items;
+  const shown = shownItems(snapshot);
   const held = emptyLevels(snapshot);
-  held[layer][of[position]] = Math.min(path.value, 1);
-  const sums = new Map<number, Edge>(); // by layer and items, which merges the tokens of a word
+  held[layer][item] = Math.min(path.value, 1);
+  const sums = Array.from({ length: layer + 1 }, () => new Map<number, number>());
   for (const edge of path.edges) {
-    const from = of[edge.position];
     const to = of[edge.below];
     held[edge.layer - 1][to] += edge.flow;
-    const key = (edge.layer * n + from) * n + to;
-    const known = sums.get(key);
-    if (known) known.weight += edge.flow;
-    else sums.set(key, { layer: edge.layer, from, to, weight: edge.flow });
+    const key = of[edge.position] * count + to;
+    sums[edge.layer].set(key, (sums[edge.layer].get(key) ?? 0) + edge.flow);
   }
-  return choose(snapshot, [...sums.values()], held, path);
-}
+  const visit: Visit = (l, see) => {
+    for (const [key, weight] of sums[l]) {
+      const from = Math.floor(key / count);
+      const to = key % count;
+      if (shown[from] && shown[to]) see(from, to, weight);
+    }
+  };
+  const found = chooseEdges(visit, layer, count, item, limitsOf(snapshot), cutEdges());
+  return { ...found, held, path };
 
-/** Add the edges of a layer with a weight of at least `min`, merged by item. */
-function collect(
-  snapshot: Snapshot,
-  into: Edge[],
-  layer: number,
-  min: number,
-  carries: (u: number) => boolean,
-  weigh: (u: number, v: number) => number,
-): void {
-  const { scores, items } = snapshot;
-  const { n } = scores;
-  if (items.labels.length === n) {
-    for (let u = 0; u < n; u++) {
-      if (!carries(u)) continue;
-      for (let v = 0; v < n; v++) {
-        const weight = weigh(u, v);
-        if (weight >= min && weight > 0) into.push({ layer, from: u, to: v, weight });
-      }
-    }
-    return;
+  /** The edges of the cut, which are always drawn. */
+  function cutEdges(): Edge[] {
+    return (path?.cut ?? [])
+      .map(({ layer: l, position, below }) => {
+        const [from, to] = [of[position], of[below]];
+        return { layer: l, from, to, weight: sums[l].get(from * count + to) ?? 0 };
+      })
+      .filter(({ from, to, weight }) => shown[from] && shown[to] && weight > 0)
+      .sort((a, b) => b.weight - a.weight);
   }
-  const count = items.labels.length;
-  const sums = new Float64Array(count * count);
-  for (let u = 0; u < n; u++) {
-    for (let v = 0; v < n; v++) sums[items.of[u] * count + items.of[v]] += weigh(u, v);
-  }
-  sums.forEach((weight, i) => {
-    if (weight >= min && weight > 0) {
-      into.push({ layer, from: Math.floor(i / count), to: i % count, weight });
-    }
-  });
 }
 
 function merged(snapshot: Snapshot, level: Float64Array): Float64Array {
@@ -160,29 +164,3 @@ function merged(snapshot: Snapshot, level: Float64Array): Float64Array {
 
 const emptyLevels = (snapshot: Snapshot): Float64Array[] =>
   Array.from({ length: snapshot.layer + 1 }, () => new Float64Array(snapshot.items.labels.length));
-
-/** Apply threshold and top-k, and drop invisible edges. */
-function choose(
-  snapshot: Snapshot,
-  all: Edge[],
-  held: Float64Array[],
-  path: MaxFlow | null,
-): Edges {
-  const { state, columns, item } = snapshot;
-  const shown = new Set([...columns, item]);
-  const seen = all.filter((edge) => shown.has(edge.from) && shown.has(edge.to));
-  const max = seen.reduce((max, edge) => Math.max(max, edge.weight), 0);
-  const min = Math.max(state.threshold, FAINTEST) * max;
-  let kept = seen.filter((edge) => edge.weight >= min);
-  kept.sort((a, b) => b.weight - a.weight);
-  if (state.topK > 0) {
-    const counts = new Map<number, number>();
-    kept = kept.filter((edge) => {
-      const count = (counts.get(edge.layer) ?? 0) + 1;
-      counts.set(edge.layer, count);
-      return count <= state.topK;
-    });
-  }
-  kept = kept.slice(0, MAX_EDGES).reverse();
-  return { edges: kept, held, max, path };
-}

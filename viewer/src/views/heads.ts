@@ -6,7 +6,7 @@ import { digits } from "../data/text.ts";
 import { type Axis, makeAxis, paintLabel } from "../paint/axis.ts";
 import { fit, measure, pool, type Painter } from "../paint/painter.ts";
 import { shade } from "../paint/theme.ts";
-import { quoted } from "./captions.ts";
+import { nameOf } from "./captions.ts";
 import { messageScene, type Scene, type Target } from "./scene.ts";
 import type { Column } from "./table.ts";
 
@@ -229,7 +229,7 @@ function hitMap(
   size: number,
   click: { change: Target["change"]; hint: string } | null,
 ): Target | null {
-  const { columns, labels, items, rightToLeft } = snapshot;
+  const { columns, items, rightToLeft } = snapshot;
   const step = size / columns.length;
   const row = Math.floor(y / step);
   const column = Math.floor(x / step);
@@ -244,7 +244,7 @@ function hitMap(
     key: `${head}/${row}/${column}`,
     lines: [
       title,
-      `Query ${quoted(labels[query])}, key ${quoted(labels[key])}: ${digits(value)}`,
+      `Query ${nameOf(snapshot, query)}, key ${nameOf(snapshot, key)}: ${digits(value)}`,
       ...(click ? [click.hint] : []),
     ],
     change: click?.change ?? { position: items.groups[query][0] },

@@ -1,6 +1,7 @@
 // The heatmap view: layers × tokens for the target position, one heatmap per method, as in
 // figures 2 and 3 of the paper.
 
+import type { Example } from "../data/header.ts";
 import {
   fromZero,
   pick,
@@ -13,6 +14,7 @@ import {
 } from "../data/range.ts";
 import {
   byLabelPriority,
+  firstTarget,
   keep,
   largest,
   type Snapshot,
@@ -20,10 +22,17 @@ import {
   scoresAt,
   tracedItem,
 } from "../data/snapshot.ts";
-import { type Axis, labelStyle, makeAxis, paintLabel, thinLabels } from "../paint/axis.ts";
+import {
+  type Axis,
+  labelStyle,
+  makeAxis,
+  paintLabel,
+  paintSides,
+  thinLabels,
+} from "../paint/axis.ts";
 import { cellsOf, measure, type Painter } from "../paint/painter.ts";
 import { shade } from "../paint/theme.ts";
-import { quoted, scoreText, titleOf } from "./captions.ts";
+import { layerName, nameOf, scoreText, shortLayer, titleOf } from "./captions.ts";
 import type { NotePart, Scene, Target } from "./scene.ts";
 
 interface HeatMap {
@@ -49,6 +58,7 @@ interface Layout {
 
 const TITLE = 30;
 const LEFT = 30;
+const NAMED = 66; // with names of layers
 const GAP = 36;
 const TITLE_SIZE = 13;
 const TITLE_WEIGHT = 650;
@@ -82,27 +92,31 @@ function countAcross(snapshot: Snapshot, width: number): number {
   const scale = state.scale === "auto" || state.scale === "range" ? PER_LAYER : SCALE;
   const titled = Math.max(...methods.map(({ name }) => titleWidth(titleOf(example, name), scale)));
   const fits = (across: number): boolean => {
-    const share = shareOf(width, across);
+    const share = shareOf(width, across, leftOf(example));
     return share / columns.length >= 14 && share >= titled;
   };
   const half = methods.length > 3 ? Math.ceil(methods.length / 2) : 1;
   return [methods.length, half].find(fits) ?? 1;
 }
 
+/** The width of the names of layers. */
+const leftOf = ({ layer_names }: Example): number => (layer_names.length ? NAMED : LEFT);
+
 /** The width of each of several heatmaps side by side. */
-const shareOf = (width: number, across: number): number =>
-  (width - 3 - (across - 1) * GAP) / across - LEFT;
+const shareOf = (width: number, across: number, left: number): number =>
+  (width - 3 - (across - 1) * GAP) / across - left;
 
 function lay(snapshot: Snapshot, width: number): Layout {
   const { labels, columns, rightToLeft, example, state } = snapshot;
   const { methods } = example;
   const across = countAcross(snapshot, width);
-  const share = shareOf(width, across);
+  const margin = leftOf(example);
+  const share = shareOf(width, across, margin);
   const limits = { min: 13, max: across > 1 ? 44 : 56, fit: state.fit };
   const cell = Math.max(13, Math.min(26, Math.round(240 / example.n_layers)));
   const body = cell * example.n_layers;
   const axes = methods.map((_, i) => {
-    const left = LEFT + (i % across) * (share + GAP + LEFT);
+    const left = margin + (i % across) * (share + GAP + margin);
     const axis = makeAxis(labels, columns, rightToLeft, left, share, limits);
     thinLabels(axis, byLabelPriority(snapshot));
     return axis;
@@ -169,6 +183,9 @@ export function mapScene(snapshot: Snapshot, width: number, shared: number): Sce
         paintCells(painter, snapshot, map, layout);
         paintLayers(painter, snapshot, map, layout);
         if (map.labelled) paintLabels(painter, snapshot, map.axis, map.top + body);
+        const target = firstTarget(snapshot, map.axis.columns);
+        const end = map.top + body;
+        if (target !== null) paintSides(painter, map.axis, target, map.top, end, snapshot.theme);
       }
     },
     hit: (x, y) => hit(snapshot, maps, layout, x, y),
@@ -246,7 +263,7 @@ function paintLayers(painter: Painter, snapshot: Snapshot, map: HeatMap, layout:
       const missing = scoreText(snapshot, map.method, undefined);
       painter.text(missing, axis.left + 6, y, { size: 12, fill: theme.quiet });
     }
-    painter.text(String(l + 1), axis.left - 8, y, {
+    painter.text(shortLayer(snapshot.example, l + 1), axis.left - 8, y, {
       size: 11,
       align: "right",
       fill: chosen ? theme.accent : theme.quiet,
@@ -283,7 +300,7 @@ function hit(
   x: number,
   y: number,
 ): Target | null {
-  const { labels, items } = snapshot;
+  const { items, example } = snapshot;
   for (const { axis, top, method, title, rows } of maps) {
     const item = x >= axis.left ? axis.at(x) : null;
     if (item === null || y < top || y >= top + body) continue;
@@ -292,7 +309,7 @@ function hit(
     return {
       key: `${method}/${layer}/${item}`,
       lines: [
-        `${quoted(labels[item])} → ${quoted(labels[snapshot.item])} at layer ${layer}`,
+        `${nameOf(snapshot, item)} → ${nameOf(snapshot, snapshot.item)} at ${layerName(example, layer)}`,
         `${title}: ${scoreText(snapshot, method, value)}`,
       ],
       change: { method, layer, token: items.groups[item][0] },

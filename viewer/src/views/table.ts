@@ -5,7 +5,7 @@ import type { CutEdge } from "../data/maxflow.ts";
 import type { Snapshot, Row } from "../data/snapshot.ts";
 import { digits } from "../data/text.ts";
 import { make } from "../paint/dom.ts";
-import { describeTarget, quoted, scoreText, titleOf } from "./captions.ts";
+import { describeTarget, layerName, nameOf, scoreText, titleOf } from "./captions.ts";
 import { mapRows } from "./map.ts";
 
 const MAX_CUT = 500; // edges
@@ -40,7 +40,7 @@ export function tableSize({ state, columns, example }: Snapshot): number {
 }
 
 const mapCaption = (snapshot: Snapshot): string =>
-  `Scores for ${quoted(snapshot.labels[snapshot.item])} at each layer`;
+  `Scores for ${nameOf(snapshot, snapshot.item)} at each layer`;
 
 function headsCaption(snapshot: Snapshot): string {
   const what = snapshot.state.headsOf === "rollout" ? "Rollout to the input" : "Attention";
@@ -51,7 +51,7 @@ function mapColumns(snapshot: Snapshot): Column[] {
   const { example } = snapshot;
   return example.methods.flatMap(({ name }) =>
     mapRows(snapshot, name).map((row, l) => ({
-      title: `${titleOf(example, name)}, layer ${l + 1}`,
+      title: `${titleOf(example, name)}, ${layerName(example, l + 1)}`,
       key: `${name}/${l + 1}`,
       row,
       missing: scoreText(snapshot, name, undefined),
@@ -66,10 +66,12 @@ function makeTable(snapshot: Snapshot, caption: string, columns: Column[]): HTML
     make("th", { scope: "col" }, snapshot.state.words ? "Word" : "Token"),
     ...columns.map((column) => make("th", { scope: "col" }, column.title)),
   );
+  const { labels, marks } = snapshot;
+  const labelled = (item: number): string => labels[item] + marks[item];
   const body = make("tbody");
   for (const item of snapshot.columns) {
     const line = make("tr", { "data-item": item });
-    line.append(make("th", { scope: "row", dir: "auto" }, snapshot.labels[item]));
+    line.append(make("th", { scope: "row", dir: "auto" }, labelled(item)));
     for (const { row, key, missing = "…" } of columns) {
       const value = row?.[item];
       line.append(
@@ -93,7 +95,8 @@ function makeTable(snapshot: Snapshot, caption: string, columns: Column[]): HTML
 
 /** A table of the edges of a minimum cut. */
 export function cutTable(snapshot: Snapshot, cut: readonly CutEdge[]): HTMLTableElement {
-  const { names } = snapshot;
+  const { labels, marks, items } = snapshot;
+  const labelled = (token: number): string => labels[items.of[token]] + marks[items.of[token]];
   const lines = cut
     .slice(0, MAX_CUT)
     .map((edge) =>
@@ -101,8 +104,8 @@ export function cutTable(snapshot: Snapshot, cut: readonly CutEdge[]): HTMLTable
         "tr",
         {},
         make("th", { scope: "row" }, String(edge.layer)),
-        make("td", { dir: "auto" }, names[edge.position]),
-        make("td", { dir: "auto" }, names[edge.below]),
+        make("td", { dir: "auto" }, labelled(edge.position)),
+        make("td", { dir: "auto" }, labelled(edge.below)),
         make("td", { "data-value": edge.capacity }, digits(edge.capacity)),
       ),
     );

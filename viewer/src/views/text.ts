@@ -2,7 +2,7 @@
 // and read aloud. Below a short text, one small row per method for comparison.
 
 import { pick, type Range, rangeOf, rangeText, strength } from "../data/range.ts";
-import { keep, tracedItem, type Snapshot } from "../data/snapshot.ts";
+import { firstTarget, keep, tracedItem, type Snapshot } from "../data/snapshot.ts";
 import { shorten } from "../data/text.ts";
 import { make, setText } from "../paint/dom.ts";
 import { fit, type Painter } from "../paint/painter.ts";
@@ -43,12 +43,12 @@ export class TextView {
   show(snapshot: Snapshot, range: Range): void {
     this.snapshot = snapshot;
     if (this.labels !== snapshot.labels) this.build(snapshot);
-    const { row, kept, theme, state, items, item, labels } = snapshot;
+    const { row, kept, theme, state, items, item, labels, marks } = snapshot;
     const traced = snapshot.chosen ? tracedItem(snapshot) : null;
     this.element.dir = snapshot.rightToLeft ? "rtl" : "ltr";
     this.element.setAttribute(
       "aria-label",
-      `Tokens shaded by score for ${labels[item]}. Use arrow keys to select a position.`,
+      `Tokens shaded by score for ${labels[item]}${marks[item]}. Use arrow keys to select a position.`,
     );
     this.chips.forEach((chip, i) => {
       const hidden = !state.special && items.special[i];
@@ -62,7 +62,7 @@ export class TextView {
       chip.setAttribute("aria-selected", String(i === item));
       chip.setAttribute(
         "aria-label",
-        `${labels[i]}, ${scoreText(snapshot, state.method, row?.[i])}`,
+        `${labels[i]}${marks[i]}, ${scoreText(snapshot, state.method, row?.[i])}`,
       );
     });
     this.element.setAttribute("aria-activedescendant", this.chips[item].id);
@@ -88,7 +88,7 @@ export class TextView {
       const attributes = { id, class: "chip", dir: "auto", role: "option", testid: "token" };
       return make("span", { ...attributes, "data-item": i }, shorten(label, MAX_LABEL));
     });
-    fillLine(this.element, this.chips);
+    fillLine(this.element, this.chips, firstTarget(snapshot, [...this.chips.keys()]));
   }
 
   /** Paint the text as on screen, including parts scrolled out of view; return its size. */
@@ -164,7 +164,7 @@ export class MethodRows {
       row.chips = snapshot.labels.map((label) =>
         make("span", { class: "chip", dir: "auto" }, shorten(label, MAX_ROW_LABEL)),
       );
-      fillLine(row.text, row.chips);
+      fillLine(row.text, row.chips, firstTarget(snapshot, [...row.chips.keys()]));
     }
   }
 
@@ -188,9 +188,21 @@ export class MethodRows {
   }
 }
 
-/** Put chips into an element, with spaces between them where lines can break. */
-function fillLine(element: HTMLElement, chips: readonly HTMLElement[]): void {
-  element.replaceChildren(...chips.flatMap((chip) => [chip, document.createTextNode(" ")]));
+/** Put chips into an element, with spaces between them where lines can break.
+ * target: the first chip of the target of an encoder-decoder, which starts a line of its own. */
+function fillLine(
+  element: HTMLElement,
+  chips: readonly HTMLElement[],
+  target: number | null,
+): void {
+  const side = (name: string): HTMLElement =>
+    make("span", { class: "side", role: "presentation" }, name);
+  const parts = chips.flatMap((chip, i) => [
+    ...(i === target ? [make("br"), side("target")] : []),
+    chip,
+    document.createTextNode(" "),
+  ]);
+  element.replaceChildren(...(target === null ? [] : [side("source")]), ...parts);
 }
 
 /** Color a chip by a share from 0 to 1, with readable text. */

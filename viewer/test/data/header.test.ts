@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FormatError, itemsOf, readHeader, scoresKey } from "../../src/data/header.ts";
+import { describeMethod } from "../../src/views/captions.ts";
 import { makeExample, makeHeader, STORED } from "../example.ts";
 
 test("an invalid header is an error that names the problem", () => {
@@ -41,4 +42,14 @@ test("other methods are read from chunks of their name", () => {
   assert.equal(methods[3].title, "Joint flow");
   assert.equal(scoresKey(1, methods[3], 2), "1/scores/joint/2");
   assert.equal(methods[4].computed, "data", "the page cannot compute it");
+});
+
+test("a check of a method is shown with its summary", () => {
+  const checks = { flow: "No better than chance on 50 texts." };
+  const { methods } = readHeader({ format: 1, examples: [makeExample()], checks });
+  assert.deepEqual(
+    methods.map(({ check }) => check),
+    ["", "", checks.flow],
+  );
+  assert.match(describeMethod(methods[2]), /No better than chance/);
 });

@@ -82,7 +82,7 @@ test("a live host computes flow that is not stored", async () => {
 
 test("the maximum flow of a pair has a cut of the same value", async () => {
   const { scores, wait } = makeScores();
-  const path = await wait(() => scores.path(2, 0, 1));
+  const path = await wait(() => scores.path(2, itemsOf(scores.example, false), 0, 1));
   assert.equal(path.value, 0.375);
   assert.equal(path.capacity, 0.375);
 });

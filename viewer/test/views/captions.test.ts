@@ -1,16 +1,20 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { Example } from "../../src/data/header.ts";
 import type { State } from "../../src/data/state.ts";
 import {
   announcement,
   describeMethod,
+  describeTarget,
   methodSummary,
+  nameOf,
   settingsOf,
   specialDominate,
   viewHint,
 } from "../../src/views/captions.ts";
+import { flowScene } from "../../src/views/flow.ts";
 import { makeExample, STORED } from "../example.ts";
-import { settle } from "../snapshot.ts";
+import { settle, svgOf } from "../snapshot.ts";
 
 test("the announcement names the position and its top tokens", async () => {
   assert.equal(
@@ -75,4 +79,40 @@ test("titles and summaries of methods come from the data", async () => {
     [STORED],
   );
   assert.equal(summary, "One maximum flow to all tokens.");
+});
+
+test("equal tokens are numbered, and those of source and target are told apart", async () => {
+  const tokens = ["the", "key", "the"];
+  const words = { texts: tokens, groups: [[0], [1], [2]], special: [false, false, false] };
+  const twice = { tokens, labels: tokens, words, special: words.special };
+  const names = (example: Partial<Example>): Promise<string[]> =>
+    settle({}, (snapshot) => tokens.map((_, i) => nameOf(snapshot, i)), example);
+  assert.deepEqual(await names(twice), ["“the” (1 of 2)", "“key”", "“the” (2 of 2)"]);
+  assert.deepEqual(await names({ ...twice, n_source: 2 }), [
+    "“the” (source)",
+    "“key” (source)",
+    "“the” (target)",
+  ]);
+});
+
+test("layers of an encoder-decoder have names", async () => {
+  const example = { layer_names: ["encoder 1", "decoder 1, cross-attention"] };
+  assert.equal(
+    await settle({ layer: 1 }, describeTarget, example),
+    "“[CLS]” at layer 1 of 2 (encoder 1)",
+  );
+  const scene = await settle({ view: "flow" }, (s) => svgOf(flowScene(s, 600, 1)), example);
+  assert.ok(scene.includes(">E1<") && scene.includes(">D1 cross<"), scene);
+});
+
+test("the direction and the labels come from readable tokens", async () => {
+  const tokens = ["\u00d9\u012a", "\u00d8\u00b5\u00d9\u0126", "x"];
+  const example = { tokens, labels: ["\u0648", "\u0635\u0644", "x"] };
+  const [labels, rightToLeft] = await settle(
+    {},
+    (snapshot) => [snapshot.labels, snapshot.rightToLeft] as const,
+    example,
+  );
+  assert.deepEqual(labels, example.labels);
+  assert.ok(rightToLeft);
 });

@@ -16,7 +16,7 @@ from attnflow.arrays import Array
 from attnflow.attentions import Attentions
 from attnflow.edges.registry import EDGES, default_edges, fit_residual
 from attnflow.errors import AttentionError, InputError, check_choice
-from attnflow.explanation import Explanation, KeepHeads, Prediction
+from attnflow.explanation import Explanation, KeepHeads, Origin, Prediction
 from attnflow.graph import AttentionGraph
 from attnflow.layers import Heads, ModelResidual
 from attnflow.optional import import_optional
@@ -122,6 +122,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
     chosen = edges or default_edges(is_causal=is_default and loaded.is_causal)
     options: GraphOptions = {"residual_weight": residual_weight, "heads": heads, "edges": chosen}
     explained = _Explained(position, target, against)
+    origin = Origin(None, model, tokenizer, against)
     explanations = []
     with on_device(loaded.model, device):
         for batch in batches:
@@ -136,6 +137,8 @@ def explain(  # noqa: PLR0913 - one argument for each option
                 options["edges"] = chosen
                 kept_heads = _kept_heads(keep_heads, limit)
                 explanations += _explain_batch(loaded, batch, explained, options, kept_heads)
+    for i, example in enumerate(encoded):
+        explanations[i] = replace(explanations[i], origin=replace(origin, data=example))
     return explanations[0] if is_single else explanations
 
 
@@ -305,6 +308,7 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
         image=encoded.grid(first),
         heads=Attentions(layers, tokens) if layers else None,
         model=_display_name(loaded.name),
+        origin=Origin(picture, model, processor, against),
     )
 
 

@@ -121,6 +121,21 @@ class ImageGrid:
     height: int
 
 
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """What was explained, as far as it is needed to ask the model again.
+
+    data: the encoded text, or the image. model: as it was passed, so that a name does not keep a
+    model in memory. companion: the tokenizer or image processor that was passed, if any.
+    against: the class or token that the target was compared with.
+    """
+
+    data: Any
+    model: Any
+    companion: Any = None
+    against: int | str | None = None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """A prediction of a model, and how much each token reaches the position that makes it.
@@ -131,6 +146,8 @@ class Explanation:
     prediction: the prediction at this position; None for a plain encoder.
     graph: the attention graph. image: the image, for a vision model.
     heads: the attention of each head, if it was kept. model: the name of the model.
+    origin: the input and the model, for `faithfulness`; it is not saved.
+    checks: the results of `faithfulness` so far, by method.
     """
 
     text: str
@@ -144,6 +161,8 @@ class Explanation:
     heads: Attentions | None = None
     model: str = ""
     offsets: Offsets | None = None
+    origin: Origin | None = None
+    checks: dict[str, Any] = field(default_factory=dict)
     _cache: dict[Any, Attribution] = field(default_factory=dict, init=False)
 
     @classmethod
@@ -291,6 +310,32 @@ class Explanation:
         The flow from a word is one maximum flow out of its positions, divided by their number.
         """
         return self.attribute("flow", **options)
+
+    def faithfulness(
+        self,
+        method: str = "rollout",
+        *,
+        model: Any = None,
+        replacement: str | None = None,
+        words: bool = False,
+    ) -> Any:
+        """Check on this text whether the prediction depends on the top tokens of a method.
+
+        The model runs on the text without tokens, in the order of the scores, in random orders and
+        in the order of other explainers. One text proves little; `attnflow evaluate` compares
+        methods on a data set. Options: see `attnflow.study.check.check_explanation`.
+        Returns a `Check`; its text is one sentence. It is also shown by pages.
+
+        >>> import attnflow
+        >>> check = attnflow.explain("the keys to the old cabinet").faithfulness()
+        >>> check.explainer, check.comprehensiveness > check.random
+        ('rollout/attention', True)
+        """
+        from attnflow.study.check import check_explanation
+
+        check = check_explanation(self, method, model=model, replacement=replacement, words=words)
+        self.checks[method] = check
+        return check
 
     @property
     def computed(self) -> tuple[Attribution, ...]:

@@ -1,4 +1,4 @@
-"""Ranks and Spearman's rho, by hand and against scipy."""
+"""Ranks, Spearman's rho and Kendall's tau, by hand and against scipy."""
 
 import sys
 
@@ -9,7 +9,7 @@ from scipy import stats
 from attnflow.attribution import Attribution
 from attnflow.errors import InputError, MissingDependencyError, ShapeError
 from attnflow.evaluation import rank_correlation, spearman
-from attnflow.evaluation.correlation import rank
+from attnflow.evaluation.correlation import kendall, rank
 from tests.refusal import refusal
 
 TOKENS = ("[CLS]", "the", "key", "is")
@@ -75,6 +75,39 @@ def test_two_tokens_are_too_few():
 def test_different_numbers_of_tokens_are_refused():
     with refusal(ShapeError, "[3]", "[4]"):
         spearman([1, 2, 3], [1, 2, 3, 4])
+
+
+def test_tau_by_hand():
+    # Of 6 pairs, only (0.2, 0.3) with (30, 20) disagrees: (5 - 1) / 6.
+    assert kendall([0.1, 0.2, 0.3, 0.4], [10, 30, 20, 40]) == pytest.approx(4 / 6)
+    # With a tie: 5 pairs agree, one is tied on one side, so 5 / sqrt(5 * 6).
+    assert kendall([0, 1, 1, 2], [1, 2, 3, 4]) == pytest.approx(5 / np.sqrt(30))
+
+
+def test_tau_is_that_of_scipy_for_each_layer():
+    random = np.random.default_rng(0)
+    scores = random.integers(0, 5, (3, 12)).astype(float)  # with many ties
+    importance = random.integers(0, 5, 12).astype(float)
+    expected = [stats.kendalltau(row, importance).statistic for row in scores]
+    assert kendall(scores, importance) == pytest.approx(expected, abs=1e-12)
+    plain = random.normal(size=(2, 30))
+    assert kendall(*plain) == pytest.approx(stats.kendalltau(*plain).statistic, abs=1e-12)
+
+
+def test_tau_ties_scores_that_differ_by_rounding():
+    exact = kendall([0.5, 0.5, 0.1, 0.7], [1, 2, 3, 4])
+    assert kendall([0.5, 0.5 + 1e-13, 0.1, 0.7], [1, 2, 3, 4]) == exact
+    assert kendall([0.5, 0.5 + 1e-13, 0.1, 0.7], [1, 2, 3, 4], tolerance=0) != exact
+
+
+def test_what_has_no_order_has_no_tau():
+    tau = kendall([[1.0, 1.0, 1.0], [1.0, 2.0, 3.0]], [3, 2, 1])
+    assert np.isnan(tau[0])
+    assert tau[1] == -1
+    assert np.isnan(kendall([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]))
+    assert np.isnan(kendall([1.0, 2.0], [1.0, 2.0]))
+    with refusal(ShapeError, "[3]", "[4]"):
+        kendall([1, 2, 3], [1, 2, 3, 4])
 
 
 def test_attributions_are_compared_layer_by_layer():

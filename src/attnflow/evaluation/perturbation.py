@@ -157,7 +157,7 @@ def mas(curves: Curves) -> float:
     """Return the area of `rise` with a penalty where the scores and the response disagree; low.
 
     The penalty is the distance of the response from the share of the positive scores that is not
-    removed yet. The sum is clipped and scaled to [0, 1].
+    removed yet. The sum is clipped to [0, 1].
     """
     positive = np.maximum(curves.scores, 0.0)
     total = positive.sum()
@@ -167,13 +167,8 @@ def mas(curves: Curves) -> float:
         density = 1 - counts / curves.n
         if total > 0:
             density = 1 - np.cumsum([0.0, *positive[order]])[counts] / total
-        corrected = np.clip(response + np.abs(response - density), 0.0, 1.0)
-        spread = np.ptp(corrected)
-        if spread == 0:
-            corrected = np.linspace(1.0, 0.0, len(corrected))
-        else:
-            corrected = (corrected - corrected.min()) / spread
-        areas.append(_mean_area(corrected))
+        # The sum begins at 1 and ends at 0, so it need not be scaled after it was clipped.
+        areas.append(_mean_area(np.clip(response + np.abs(response - density), 0.0, 1.0)))
     return float(np.mean(areas))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnflow.errors import InputError, ShapeError
-from attnflow.evaluation.correlation import TIE_TOLERANCE
+from attnflow.evaluation.correlation import TIE_TOLERANCE, rank
 from attnflow.optional import import_optional
 
 RESAMPLES = 10_000
@@ -196,3 +196,73 @@ def holm(p: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
     corrected = flat.copy()
     corrected[order] = np.minimum(np.maximum.accumulate(flat[order] * factors), 1.0)
     return corrected.reshape(array.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Friedman:
+    """The Friedman test: whether any of several explainers differs from the others.
+
+    mean_ranks: [explainers], 1 for the lowest value. statistic: chi-squared, corrected for ties.
+    p: its p value. n: the number of texts with a value for all explainers. Statistic and p are
+    nan if there are fewer than 2 texts or explainers, or if all values are tied.
+    """
+
+    mean_ranks: NDArray[np.float64]
+    statistic: float
+    p: float
+    n: int
+
+
+def friedman(values: ArrayLike) -> Friedman:
+    """Test whether explainers rank alike on all texts (Friedman 1937).
+
+    values: [texts, explainers]; the lowest of a text has rank 1, tied values share their mean
+    rank. Texts with a value of nan are left out.
+    Raises ShapeError for another number of axes.
+
+    >>> result = friedman([[1, 2, 3], [1, 3, 2], [1, 2, 3]])
+    >>> result.mean_ranks.round(2).tolist(), round(result.statistic, 4), round(result.p, 3)
+    ([1.0, 2.33, 2.67], 4.6667, 0.097)
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 2:
+        raise ShapeError(
+            f"the values have shape {list(array.shape)}",
+            expected="[texts, explainers]",
+            fix="Pass one row for each text.",
+        )
+    array = array[~np.isnan(array).any(axis=1)]
+    n, k = array.shape
+    if n < 2 or k < 2:
+        ranks = rank(array) if n and k else array
+        means = ranks.mean(axis=0) if n else np.full(k, np.nan)
+        return Friedman(means, float("nan"), float("nan"), n)
+    ranks = rank(array)
+    means = ranks.mean(axis=0)
+    # The variance of the ranks of a text is k (k + 1) / 12 without ties, and smaller with them.
+    variance = float(ranks.var(axis=1, ddof=1).mean())
+    if variance == 0:
+        return Friedman(means, float("nan"), float("nan"), n)
+    statistic = n * float(np.square(means - (k + 1) / 2).sum()) / variance
+    stats = import_optional("scipy.stats", "significance tests")
+    return Friedman(means, statistic, float(stats.chi2.sf(statistic, k - 1)), n)
+
+
+def critical_difference(n_explainers: int, n_texts: int, level: float = 0.05) -> float:
+    """Return the difference of mean ranks from which two explainers differ (Nemenyi 1963).
+
+    level: the probability that any two of equally good explainers differ by this much.
+    Raises InputError for fewer than 2 explainers, no texts, or a level not between 0 and 1.
+
+    >>> round(critical_difference(4, 14), 3)  # 2.569 * sqrt(4 * 5 / (6 * 14)), Demsar 2006
+    1.254
+    """
+    if n_explainers < 2 or n_texts < 1 or not 0 < level < 1:
+        raise InputError(
+            f"there are {n_explainers} explainers and {n_texts} texts, and level is {level}",
+            expected="2 explainers and 1 text or more, and a level between 0 and 1",
+            fix="Compare more explainers or texts, at a level such as 0.05.",
+        )
+    stats = import_optional("scipy.stats", "significance tests")
+    quantile = float(stats.studentized_range.ppf(1 - level, n_explainers, np.inf)) / np.sqrt(2)
+    return float(quantile * np.sqrt(n_explainers * (n_explainers + 1) / (6 * n_texts)))

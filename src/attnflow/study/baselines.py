@@ -22,12 +22,12 @@ def constant(case: Case | ImageCase) -> Floats:
 
 def earlier(case: Case) -> Floats:
     """The first unit has the highest score."""
-    return -np.arange(len(case.units), dtype=np.float64)
+    return np.arange(len(case.units), 0, -1, dtype=np.float64)
 
 
 def later(case: Case) -> Floats:
     """The last unit has the highest score."""
-    return np.arange(len(case.units), dtype=np.float64)
+    return np.arange(1, len(case.units) + 1, dtype=np.float64)
 
 
 def rarity(case: Case) -> Floats:
@@ -54,7 +54,7 @@ def center(case: ImageCase) -> Floats:
     rows, columns = case.shape
     y, x = np.mgrid[:rows, :columns]
     distance = np.hypot(y - (rows - 1) / 2, x - (columns - 1) / 2)
-    return np.asarray(-distance.ravel())
+    return np.asarray((distance.max() - distance).ravel())
 
 
 def contrast(case: ImageCase) -> Floats:

@@ -128,12 +128,14 @@ def make_case(
     if question.continuation is None and not question.generate:
         steps, label, chance = _one_step(loaded, encoded, place, target, against)
         return Case(loaded, encoded, steps, units, labels, marked, label, chance)
-    if target is not None or against is not None:
-        raise InputError(
-            "a target and a continuation were given",
-            expected="one of the two",
-            fix="Leave out the target.",
-        )
+    given = {"target": target, "against": against, "position": question.position}
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"{name} is {value!r}, and a continuation was given",
+                expected="one of the two",
+                fix=f"Leave out {name}: a continuation is explained at its own tokens.",
+            )
     ids = _continue(loaded, encoded, question.continuation, question.generate)
     whole, steps = _append(loaded, encoded, ids)
     label = str(loaded.tokenizer.decode(ids))

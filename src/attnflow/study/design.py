@@ -13,7 +13,7 @@ from attnflow.errors import InputError
 
 METHODS = ("raw", "rollout", "flow")
 EDGES = ("attention", "norm", "alti", "gradient")
-REPLACEMENTS = ("unknown", "mask", "pad", "remove", "mean", "neighbor", "sample", "blur")
+REPLACEMENTS = ("unknown", "mask", "pad", "remove", "mean", "sample", "blur")
 SIGNS = ("signed", "positive", "absolute")
 CPU_BATCH_TOKENS = 2048
 GPU_BATCH_TOKENS = 65_536
@@ -79,8 +79,8 @@ class Design(RunSettings):
     )
     replacements: tuple[str, ...] = setting(
         (),
-        "What takes the place of removed tokens: unknown, mask, pad, remove, mean, neighbor, "
-        "sample; for images mean, blur. Default: the one that fits the model, and remove.",
+        "What takes the place of removed tokens: unknown, mask, pad, remove, mean, sample; for "
+        "images mean, blur. Default: the one that fits the model, and remove.",
         choices=REPLACEMENTS,
         several=True,
     )

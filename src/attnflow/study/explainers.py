@@ -17,6 +17,7 @@ from attnflow.arrays import to_numpy
 from attnflow.edges.registry import EDGES, fit_residual
 from attnflow.errors import InputError
 from attnflow.graph import AttentionGraph
+from attnflow.layers import resolve_residual
 from attnflow.methods.registry import METHODS
 from attnflow.models.inputs import collate
 from attnflow.models.prediction import logits_of
@@ -107,7 +108,9 @@ class Edges:
             except ValueError:
                 residual = weight
         weighting = EDGES[name]
-        fit_residual(residual, weighting)
+        fitted = fit_residual(residual, weighting)
+        if isinstance(residual, float):
+            resolve_residual(fitted, 1)  # raises for a number outside 0 to 1
         return cls(name, residual)
 
     @property
@@ -135,7 +138,7 @@ def explainer_title(name: str) -> str:
 
 def _lower(title: str) -> str:
     """Return a title as it is written inside a sentence; ALTI and GlobEnc stay as they are."""
-    word = title.split()[0]
+    word = title.split(maxsplit=1)[0]
     return title if word[1:] != word[1:].lower() else title[0].lower() + title[1:]
 
 

@@ -134,6 +134,7 @@ class MaskedImage:
         self, case: ImageCase, replacement: str, *, batch_tokens: int, draws: int, seed: int
     ) -> None:
         check_choice("replacement", replacement, REPLACEMENTS)
+        self.replacement = replacement
         self.case, self.draws, self.seed = case, draws, seed
         self.batch = max(1, batch_tokens // len(case.units))
         self.other = _mean_color(case.pixels) if replacement == "mean" else _blur(case.pixels)

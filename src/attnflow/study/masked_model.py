@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnflow.errors import InputError
 from attnflow.importance.replacement import (
     Replacement,
     find_changes,
@@ -54,6 +55,12 @@ class MaskedModel:
     ) -> None:
         self.case, self.batch_tokens, self.draws, self.seed = case, batch_tokens, draws, seed
         self.replacement = resolve_replacement(case.loaded, replacement)
+        if self.replacement == "neighbor":
+            raise InputError(
+                "replacement is 'neighbor', and several tokens are removed at once",
+                expected="a replacement that does not repeat another token of the text",
+                fix="Use replacement='sample' or 'mean'.",
+            )
         self.inputs = collate(case.loaded, [case.encoded])
         self.device = self.inputs["input_ids"].device
         self.chooses_logits = (
@@ -99,10 +106,19 @@ class MaskedModel:
         case, step = self.case, self.case.steps[0]
         ids: list[int] = self.inputs["input_ids"][0].tolist()
         target = Target(case.encoded, step.position, step.contrast, None)
-        changes = find_changes(case.loaded, target, self.replacement, samples=1, seed=self.seed)
+        torch = import_optional("torch", "running a model")
+        with torch.no_grad():
+            changes = find_changes(case.loaded, target, self.replacement, samples=1, seed=self.seed)
         for change in changes:
             assert change.token is not None
             ids[change.column] = change.token
+        changed = {change.column for change in changes}
+        if not all(token in changed for unit in case.units for token in unit):
+            raise InputError(
+                f"replacement is {self.replacement!r}, and nothing can replace the first token",
+                expected="a tokenizer with a token for the start of a text",
+                fix="Use replacement='mean'.",
+            )
         return ids
 
     def _run_all(self, removed: Bools) -> Floats:

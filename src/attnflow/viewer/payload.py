@@ -272,7 +272,8 @@ def make_payload(
         heading = shorten(explanations[0].text or " ".join(explanations[0].tokens), 80)
     page_title = name_page(examples, heading) if title is None else title
     methods = list_methods(examples, view.get("method"))
-    return Payload(examples, heading, methods, page_title, opening_state(examples, view))
+    checks = {name: str(check) for name, check in explanations[0].checks.items()}
+    return Payload(examples, heading, methods, page_title, opening_state(examples, view), checks)
 
 
 def _noted(explanation: Explanation, method: str) -> Iterator[tuple[str, Attribution]]:

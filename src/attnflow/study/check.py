@@ -1,0 +1,169 @@
+"""The check of one explanation: whether it tells more about its text than chance.
+
+`check_explanation` removes tokens in the order of the scores and asks the model each time, as a
+study does for a data set. One text proves little: a study of many tells which method to trust.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnflow.arrays import to_numpy
+from attnflow.errors import AttnflowError, InputError
+from attnflow.evaluation.perturbation import Curves, bins, comprehensiveness, sufficiency
+from attnflow.explanation import Explanation
+from attnflow.methods.registry import METHODS, default_methods
+from attnflow.models.loading import evaluation_mode, load_model
+from attnflow.models.vision import load_image_model
+from attnflow.presentation import edges_name
+from attnflow.study.case import Question, make_case
+from attnflow.study.explainers import EXPLAINERS, attribute, explain_all, explainer_title
+from attnflow.study.image_case import MaskedImage, make_image_case
+from attnflow.study.masked_model import BATCH_TOKENS, MaskedModel
+
+ORDERS = 64  # random orders to compare with
+RIVALS = ("input_gradients", "gradient_times_input")  # besides the methods
+
+
+@dataclass(frozen=True)
+class Check:
+    """How an explanation does on its own text.
+
+    explainer: its name, such as "rollout/alti". label: the explained prediction.
+    comprehensiveness: how much the probability of the prediction drops without the tokens that it
+    ranks highest, averaged over 1, 5, 10, 20 and 50 % of the tokens. random: the same for tokens in
+    random order, on average. beaten: the share of random orders that drop it less, ties counted
+    half. sufficiency: the drop with only these tokens; random_sufficiency: of random ones.
+    best: the explainer with the highest comprehensiveness of those compared, which are in
+    `compared` with their values. replacement: what took the place of removed tokens.
+    """
+
+    explainer: str
+    label: str
+    comprehensiveness: float
+    random: float
+    beaten: float
+    sufficiency: float
+    random_sufficiency: float
+    best: str
+    compared: Mapping[str, float]
+    replacement: str
+
+    def __str__(self) -> str:
+        verdict = f"better than {self.beaten:.0%} of {ORDERS} random orders"
+        best = f"best of {len(self.compared)} here: {explainer_title(self.best)}"
+        if self.best == self.explainer:
+            best = f"the best of {len(self.compared)} here"
+        else:
+            best += f" ({self.compared[self.best]:.2f})"
+        return (
+            f"without its top tokens, p({self.label}) drops by {self.comprehensiveness:.2f}, "
+            f"without random ones by {self.random:.2f}: {verdict}; {best}."
+        )
+
+
+def check_explanation(
+    explanation: Explanation,
+    method: str = "rollout",
+    *,
+    model: Any = None,
+    replacement: str | None = None,
+    words: bool = False,
+) -> Check:
+    """Compare the scores of a method, at the last layer, with random orders and other explainers.
+
+    model: the model of the explanation, if it was loaded from a file; otherwise it is known.
+    replacement: what takes the place of removed tokens, as in `blank_out`, or for images "mean" or
+    "blur". Default: the one that fits the model. words: rank words instead of tokens.
+    Raises SelectionError for an unknown method; InputError for a model that predicts nothing, or
+    if the model is not known.
+    """
+    name = f"{METHODS[method].name}/{edges_name(explanation.graph.settings)}"
+    case, ask = _open(explanation, model, replacement, words)
+    with evaluation_mode(case.loaded.model):
+        scores = _score(explanation, case, name)
+        n = len(case.units)
+        orders = np.random.default_rng(0).permuted(np.tile(np.arange(n), (ORDERS, 1)), axis=1)
+        curves = {key: Curves(values, ask) for key, values in scores.items()}
+        chance = [Curves(order.astype(np.float64), ask) for order in orders]
+        ask.log_probability(_needed_sets([*curves.values(), *chance]))
+        values = {key: comprehensiveness(curve) for key, curve in curves.items()}
+        random = np.asarray([comprehensiveness(curve) for curve in chance])
+        others = [sufficiency(curve) for curve in chance]
+    own = values[name]
+    return Check(
+        explainer=name,
+        label=case.label,
+        comprehensiveness=own,
+        random=float(random.mean()),
+        beaten=float((random < own - 1e-12).mean() + 0.5 * (np.abs(random - own) <= 1e-12).mean()),
+        sufficiency=sufficiency(curves[name]),
+        random_sufficiency=float(np.mean(others)),
+        best=max(values, key=lambda key: (values[key], key == name)),
+        compared=values,
+        replacement=str(ask.replacement),
+    )
+
+
+def _open(
+    explanation: Explanation, model: Any, replacement: str | None, words: bool
+) -> tuple[Any, Any]:
+    """Return the case of an explanation, and the model to ask."""
+    origin = explanation.origin
+    if origin is None and model is None:
+        raise InputError(
+            "the explanation does not know its model, because it was loaded or made from weights",
+            expected="the model that was explained",
+            fix="Pass it: explanation.faithfulness(model=...).",
+        )
+    is_image = explanation.image is not None
+    if is_image and origin is None:
+        raise InputError(
+            "the explanation does not know its image, because it was loaded from a file",
+            expected="an explanation of explain_image",
+            fix="Explain the image again.",
+        )
+    target = explanation.prediction.target.index if explanation.prediction else None
+    against = origin.against if origin else None
+    question = Question(target, against, None if is_image else explanation.position)
+    source, companion = (model, None) if model is not None else (origin.model, origin.companion)
+    options: dict[str, Any] = {"batch_tokens": BATCH_TOKENS, "draws": 1, "seed": 0}
+    if is_image:
+        image_model = load_image_model(source, companion)
+        with evaluation_mode(image_model.model):
+            image_case = make_image_case(image_model, origin.data, question)
+        return image_case, MaskedImage(image_case, replacement or "mean", **options)
+    loaded = load_model(source, companion)
+    data = explanation.text if origin is None else origin.data
+    with evaluation_mode(loaded.model):
+        case = make_case(loaded, data, question, words=words, truncate="cut")
+        return case, MaskedModel(case, replacement, **options)  # type: ignore[arg-type]
+
+
+def _score(explanation: Explanation, case: Any, name: str) -> dict[str, Any]:
+    """Return the scores of the methods on the explanation's graph, and of rivals, by name."""
+    graph = explanation.graph
+    edges = name.partition("/")[2]
+    methods = dict.fromkeys((name.partition("/")[0], *default_methods()))
+    host = explanation.on_host().graph
+    scores = {f"{method}/{edges}": attribute(case, host, method) for method in methods}
+    rivals = [rival for rival in RIVALS if EXPLAINERS[rival].inputs == "any"]
+    if edges_name(graph.settings) != "alti":
+        rivals.insert(0, "rollout/alti")
+    for rival, compute in explain_all(case, rivals):
+        try:
+            scores[rival] = to_numpy(compute())
+        except AttnflowError:  # a model that contributions cannot be followed in
+            continue
+    return scores
+
+
+def _needed_sets(curves: list[Curves]) -> Any:
+    """Return all sets of removed tokens that the two metrics need."""
+    counts = bins(curves[0].n)
+    n = curves[0].n
+    sets = [curve.sets(count, "most") for curve in curves for count in [0, *counts]]
+    sets += [curve.sets(n - count, "least") for curve in curves for count in counts]
+    return np.concatenate(sets)

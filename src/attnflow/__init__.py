@@ -1,6 +1,7 @@
 """Explain the predictions of Transformers by raw attention, attention rollout and exact flow.
 
 model + input ── explain ──► Explanation
+model + data set ── evaluate ──► Study: which explanation to trust
 attention weights ── Attentions ── AttentionGraph ── raw_attention | rollout | flow ──► Attribution
 """
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from attnflow.methods.registry import register_method
     from attnflow.methods.rollout import rollout
     from attnflow.models.loading import load_model
+    from attnflow.study.study import evaluate, open_study
     from attnflow.viewer.notebook import show
     from attnflow.viewer.page import to_html
 
@@ -48,6 +50,7 @@ __all__ = [
     "SelectionError",
     "ShapeError",
     "__version__",
+    "evaluate",
     "explain",
     "explain_image",
     "flow",
@@ -59,6 +62,7 @@ __all__ = [
     "joint_flow",
     "load_model",
     "normalize_rows",
+    "open_study",
     "raw_attention",
     "register_edges",
     "register_method",
@@ -81,6 +85,7 @@ _HOME = {
     "MissingDependencyError": "errors",
     "SelectionError": "errors",
     "ShapeError": "errors",
+    "evaluate": "study.study",
     "explain": "explainer",
     "explain_image": "explainer",
     "flow": "methods.flow",
@@ -92,6 +97,7 @@ _HOME = {
     "joint_flow": "methods.joint_flow",
     "load_model": "models.loading",
     "normalize_rows": "attribution",
+    "open_study": "study.study",
     "raw_attention": "methods.raw",
     "register_edges": "edges.registry",
     "register_method": "methods.registry",

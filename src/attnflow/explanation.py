@@ -323,7 +323,7 @@ class Explanation:
 
         The model runs on the text without tokens, in the order of the scores, in random orders and
         in the order of other explainers. One text proves little; `attnflow evaluate` compares
-        methods on a data set. Options: see `attnflow.study.check.check_explanation`.
+        methods on a data set. Options: see `attnflow.study.check.check_methods`.
         Returns a `Check`; its text is one sentence. It is also shown by pages.
 
         >>> import attnflow
@@ -331,11 +331,11 @@ class Explanation:
         >>> check.explainer, check.comprehensiveness > check.random
         ('rollout/attention', True)
         """
-        from attnflow.study.check import check_explanation
+        from attnflow.study.check import check_methods
 
-        check = check_explanation(self, method, model=model, replacement=replacement, words=words)
-        self.checks[method] = check
-        return check
+        options: dict[str, Any] = {"model": model, "replacement": replacement, "words": words}
+        self.checks.update(check_methods(self, [method], **options))
+        return self.checks[method]
 
     @property
     def computed(self) -> tuple[Attribution, ...]:

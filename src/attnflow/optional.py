@@ -23,6 +23,10 @@ EXTRAS = {
     "transformers": "models",
     "uvicorn": "serve",
 }
+# Packages without an extra, and the command that installs them. What lxt requires, such as
+# torchvision, is not used here, and can break transformers: torchvision from PyPI does not fit a
+# CPU build of torch.
+COMMANDS = {"lxt": "pip install --no-deps 'lxt>=2.1'"}
 
 
 def import_optional(module: str, purpose: str) -> Any:
@@ -43,7 +47,8 @@ def import_optional(module: str, purpose: str) -> Any:
 
 def missing_package(package: str, purpose: str) -> MissingDependencyError:
     """The error for a package that is not installed."""
+    command = COMMANDS.get(package) or f"pip install 'attnflow[{EXTRAS[package]}]'"
     return MissingDependencyError(
         f"{package} is not installed, and {purpose} needs it.",
-        fix=f"Install it: pip install 'attnflow[{EXTRAS[package]}]'",
+        fix=f"Install it: {command}",
     )

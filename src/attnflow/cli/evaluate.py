@@ -160,8 +160,8 @@ def _report(out: Path, output: Printed, path: Path | None, quiet: bool) -> None:
     from attnflow.study.study import open_study
 
     study = open_study(out)
-    target = write_report(study, path or out / "report.html")
     results = gather_results(study)
+    target = write_report(results, path or out / "report.html")
     if output is Printed.CSV:
         echo(to_csv(study).rstrip("\n"))
     elif output is Printed.LATEX:

@@ -8,6 +8,7 @@ import typer
 from attnflow.cli.options import (
     ALL,
     OUTPUT,
+    CheckOption,
     Format,
     ModelOptions,
     RegistryCommand,
@@ -61,6 +62,7 @@ def explain(
         ),
     ] = None,
     words: WordsOption = False,
+    check: CheckOption = False,
     scores: ScoreOptions,
     run: ModelOptions,
 ) -> None:
@@ -84,6 +86,8 @@ def explain(
                 **scores.graph_arguments(),
             )
         results = attribute(explanation, scores, position, words)
+        if check:
+            check_scores(explanation, scores, words)
         report(explanation, results, scores)
 
 
@@ -104,6 +108,7 @@ def explain_image(
             "index. Default: [CLS], or [MEAN] for models without it."
         ),
     ] = None,
+    check: CheckOption = False,
     scores: ScoreOptions,
     run: ModelOptions,
     overlay: Annotated[
@@ -133,6 +138,8 @@ def explain_image(
                 **scores.graph_arguments(),
             )
         results = attribute(explanation, scores)
+        if check:
+            check_scores(explanation, scores)
         _draw_overlay(explanation, scores.methods, overlay)
         report(explanation, results, scores)
 
@@ -157,6 +164,14 @@ def attribute(
         with progress_bar(name) as progress:
             results.append(explanation.attribute(name, **options, words=words, progress=progress))
     return results
+
+
+def check_scores(explanation: "Explanation", scores: ScoreOptions, words: bool = False) -> None:
+    """Check the methods on the input: remove tokens, and see whether the prediction changes."""
+    with spinner("Checking"), printed_warnings():
+        from attnflow.study.check import check_methods
+
+        explanation.checks.update(check_methods(explanation, scores.methods, words=words))
 
 
 def report(explanation: "Explanation", results: "list[Attribution]", scores: ScoreOptions) -> None:

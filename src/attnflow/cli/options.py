@@ -75,6 +75,14 @@ FormatOption = Annotated[
         "--format", help="A table to read, or json or csv for programs.", rich_help_panel=OUTPUT
     ),
 ]
+CheckOption = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="Check the methods on this input: remove the tokens with the highest scores, and "
+        "compare the drop of the prediction with that of random tokens and of other methods.",
+    ),
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(min=1, help="Threads for flow. Default: all cores."),

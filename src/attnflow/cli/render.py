@@ -65,10 +65,19 @@ def to_json(
             "attributions": [
                 attribution_to_dict(attribution, top)
                 | {"notes": list(_list_notes(explanation, attribution))}
+                | _describe_check(explanation, attribution.method)
                 for attribution in attributions
             ],
         }
     )
+
+
+def _describe_check(explanation: Explanation, method: str) -> dict[str, Any]:
+    """The check of a method, if there is one, with types that JSON has."""
+    if method not in explanation.checks:
+        return {}
+    check = explanation.checks[method]
+    return {"check": {**asdict(check), "compared": dict(check.compared)}}
 
 
 def _list_notes(explanation: Explanation, attribution: Attribution) -> Iterator[dict[str, Any]]:
@@ -136,6 +145,10 @@ def print_explanation(
     print_heading(explanation, console)
     for attribution in attributions:
         print_attribution(attribution, top, console, explanation=explanation)
+        if attribution.method in explanation.checks:
+            console.print(
+                Text(f"check (last layer): {explanation.checks[attribution.method]}", style="bold")
+            )
 
 
 def print_attribution(

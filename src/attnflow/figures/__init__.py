@@ -5,12 +5,14 @@ Nothing here uses pyplot or changes matplotlib's settings, so figures can be dra
 servers and threads.
 
 Read `maps.py` first (heat maps over tokens and layers), then `flow_graph.py` (the attention graph),
-`candidates.py` (figure 4) and `overlay.py` (image patches). They share `panels.py` (which scores to
-draw, and the layout of panels), `labels.py` (text that fits) and `canvas.py` (themes and files).
+`candidates.py` (figure 4), `overlay.py` (image patches) and `evaluation.py` (studies). They share
+`panels.py` (which scores to draw, and the layout of panels), `labels.py` (text that fits) and
+`canvas.py` (themes and files).
 """
 
 from attnflow.figures.candidates import CandidateCase, draw_candidates
 from attnflow.figures.canvas import render, save
+from attnflow.figures.evaluation import draw_critical_difference, draw_curves
 from attnflow.figures.flow_graph import draw_graph
 from attnflow.figures.maps import draw_maps
 from attnflow.figures.overlay import draw_overlay
@@ -18,6 +20,8 @@ from attnflow.figures.overlay import draw_overlay
 __all__ = [
     "CandidateCase",
     "draw_candidates",
+    "draw_critical_difference",
+    "draw_curves",
     "draw_graph",
     "draw_maps",
     "draw_overlay",

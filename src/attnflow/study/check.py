@@ -1,10 +1,10 @@
 """The check of one explanation: whether it tells more about its text than chance.
 
-`check_explanation` removes tokens in the order of the scores and asks the model each time, as a
+`check_methods` removes tokens in the order of the scores and asks the model each time, as a
 study does for a data set. One text proves little: a study of many tells which method to trust.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,17 +13,18 @@ import numpy as np
 from attnflow.arrays import to_numpy
 from attnflow.errors import AttnflowError, InputError
 from attnflow.evaluation.perturbation import Curves, bins, comprehensiveness, sufficiency
-from attnflow.explanation import Explanation
+from attnflow.explanation import Explanation, Origin
 from attnflow.methods.registry import METHODS, default_methods
 from attnflow.models.loading import evaluation_mode, load_model
 from attnflow.models.vision import load_image_model
 from attnflow.presentation import edges_name
 from attnflow.study.case import Question, make_case
-from attnflow.study.explainers import EXPLAINERS, attribute, explain_all, explainer_title
+from attnflow.study.explainers import attribute, explain_all, explainer_title
 from attnflow.study.image_case import MaskedImage, make_image_case
 from attnflow.study.masked_model import BATCH_TOKENS, MaskedModel
 
 ORDERS = 64  # random orders to compare with
+TIED = 1e-12  # a difference of probabilities that is no difference
 RIVALS = ("input_gradients", "gradient_times_input")  # besides the methods
 
 
@@ -64,26 +65,28 @@ class Check:
         )
 
 
-def check_explanation(
+def check_methods(
     explanation: Explanation,
-    method: str = "rollout",
+    methods: Sequence[str] = ("rollout",),
     *,
     model: Any = None,
     replacement: str | None = None,
     words: bool = False,
-) -> Check:
-    """Compare the scores of a method, at the last layer, with random orders and other explainers.
+) -> dict[str, Check]:
+    """Compare the scores of methods, at the last layer, with random orders and other explainers.
 
     model: the model of the explanation, if it was loaded from a file; otherwise it is known.
     replacement: what takes the place of removed tokens, as in `blank_out`, or for images "mean" or
     "blur". Default: the one that fits the model. words: rank words instead of tokens.
+    Returns a check for each method.
     Raises SelectionError for an unknown method; InputError for a model that predicts nothing, or
     if the model is not known.
     """
-    name = f"{METHODS[method].name}/{edges_name(explanation.graph.settings)}"
+    edges = edges_name(explanation.graph.settings)
+    names = {method: f"{METHODS[method].name}/{edges}" for method in methods}
     case, ask = _open(explanation, model, replacement, words)
     with evaluation_mode(case.loaded.model):
-        scores = _score(explanation, case, name)
+        scores = _score(explanation, case, list(names))
         n = len(case.units)
         orders = np.random.default_rng(0).permuted(np.tile(np.arange(n), (ORDERS, 1)), axis=1)
         curves = {key: Curves(values, ask) for key, values in scores.items()}
@@ -91,44 +94,50 @@ def check_explanation(
         ask.log_probability(_needed_sets([*curves.values(), *chance]))
         values = {key: comprehensiveness(curve) for key, curve in curves.items()}
         random = np.asarray([comprehensiveness(curve) for curve in chance])
-        others = [sufficiency(curve) for curve in chance]
-    own = values[name]
-    return Check(
-        explainer=name,
-        label=case.label,
-        comprehensiveness=own,
-        random=float(random.mean()),
-        beaten=float((random < own - 1e-12).mean() + 0.5 * (np.abs(random - own) <= 1e-12).mean()),
-        sufficiency=sufficiency(curves[name]),
-        random_sufficiency=float(np.mean(others)),
-        best=max(values, key=lambda key: (values[key], key == name)),
-        compared=values,
-        replacement=str(ask.replacement),
-    )
+        random_sufficiency = float(np.mean([sufficiency(curve) for curve in chance]))
+        kept = {name: sufficiency(curves[name]) for name in names.values()}
+    return {
+        method: Check(
+            explainer=name,
+            label=case.label,
+            comprehensiveness=values[name],
+            random=float(random.mean()),
+            beaten=_share_below(random, values[name]),
+            sufficiency=kept[name],
+            random_sufficiency=random_sufficiency,
+            best=max(values, key=lambda key: (values[key], key == name)),
+            compared=values,
+            replacement=str(ask.replacement),
+        )
+        for method, name in names.items()
+    }
+
+
+def _share_below(values: Any, own: float) -> float:
+    """Return the share of values below a number; equal ones count half.
+
+    >>> _share_below(np.asarray([0.0, 0.5, 1.0]), 0.5)
+    0.5
+    """
+    return float((values < own - TIED).mean() + (np.abs(values - own) <= TIED).mean() / 2)
 
 
 def _open(
     explanation: Explanation, model: Any, replacement: str | None, words: bool
 ) -> tuple[Any, Any]:
     """Return the case of an explanation, and the model to ask."""
-    origin = explanation.origin
-    if origin is None and model is None:
+    origin, is_image = explanation.origin, explanation.image is not None
+    if origin is None and (model is None or is_image):
+        missing = "image" if is_image else "model"
         raise InputError(
-            "the explanation does not know its model, because it was loaded or made from weights",
-            expected="the model that was explained",
-            fix="Pass it: explanation.faithfulness(model=...).",
+            f"the explanation does not know its {missing}: it was loaded, or made from weights",
+            expected="an explanation of explain or explain_image, or the model",
+            fix="Explain the input again, or for texts pass model=...",
         )
-    is_image = explanation.image is not None
-    if is_image and origin is None:
-        raise InputError(
-            "the explanation does not know its image, because it was loaded from a file",
-            expected="an explanation of explain_image",
-            fix="Explain the image again.",
-        )
+    origin = origin or Origin(explanation.text, model)
+    source, companion = (origin.model, origin.companion) if model is None else (model, None)
     target = explanation.prediction.target.index if explanation.prediction else None
-    against = origin.against if origin else None
-    question = Question(target, against, None if is_image else explanation.position)
-    source, companion = (model, None) if model is not None else (origin.model, origin.companion)
+    question = Question(target, origin.against, None if is_image else explanation.position)
     options: dict[str, Any] = {"batch_tokens": BATCH_TOKENS, "draws": 1, "seed": 0}
     if is_image:
         image_model = load_image_model(source, companion)
@@ -136,22 +145,18 @@ def _open(
             image_case = make_image_case(image_model, origin.data, question)
         return image_case, MaskedImage(image_case, replacement or "mean", **options)
     loaded = load_model(source, companion)
-    data = explanation.text if origin is None else origin.data
     with evaluation_mode(loaded.model):
-        case = make_case(loaded, data, question, words=words, truncate="cut")
+        case = make_case(loaded, origin.data, question, words=words, truncate="cut")
         return case, MaskedModel(case, replacement, **options)  # type: ignore[arg-type]
 
 
-def _score(explanation: Explanation, case: Any, name: str) -> dict[str, Any]:
+def _score(explanation: Explanation, case: Any, methods: Sequence[str]) -> dict[str, Any]:
     """Return the scores of the methods on the explanation's graph, and of rivals, by name."""
-    graph = explanation.graph
-    edges = name.partition("/")[2]
-    methods = dict.fromkeys((name.partition("/")[0], *default_methods()))
-    host = explanation.on_host().graph
-    scores = {f"{method}/{edges}": attribute(case, host, method) for method in methods}
-    rivals = [rival for rival in RIVALS if EXPLAINERS[rival].inputs == "any"]
-    if edges_name(graph.settings) != "alti":
-        rivals.insert(0, "rollout/alti")
+    graph = explanation.on_host().graph
+    edges = edges_name(graph.settings)
+    every = dict.fromkeys((*methods, *default_methods()))
+    scores = {f"{method}/{edges}": attribute(case, graph, method) for method in every}
+    rivals = [*(["rollout/alti"] if edges != "alti" else []), *RIVALS]
     for rival, compute in explain_all(case, rivals):
         try:
             scores[rival] = to_numpy(compute())

@@ -108,9 +108,9 @@ class Edges:
             except ValueError:
                 residual = weight
         weighting = EDGES[name]
-        fitted = fit_residual(residual, weighting)
+        fit_residual(residual, weighting)
         if isinstance(residual, float):
-            resolve_residual(fitted, 1)  # raises for a number outside 0 to 1
+            resolve_residual(residual, 1)  # raises for a number outside 0 to 1
         return cls(name, residual)
 
     @property

@@ -18,6 +18,7 @@ from attnflow.corpus.journal import check_record, read_json, write_record
 from attnflow.corpus.settings import Settings
 from attnflow.errors import AttnflowError, FileError, InputError
 from attnflow.models.builtin import find_adapter, find_encoder, find_verb_number
+from attnflow.models.hub import hub_access
 
 SCHEMA = 2  # of the manifest, the shards and the journal; see docs/corpus.md
 # The location of a model or an input may change as long as its content is the same.
@@ -292,8 +293,9 @@ def _find_on_hub(name: str, file: str) -> Path | None:
     except ImportError:
         return None
     try:
-        path = cached_file(name, file)
-    except OSError:
+        with hub_access(name):
+            path = cached_file(name, file)
+    except (OSError, ValueError):
         return None
     return None if path is None else Path(path)
 

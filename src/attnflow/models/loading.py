@@ -20,6 +20,7 @@ from attnflow.models.builtin import (
     find_encoder,
     find_verb_number,
 )
+from attnflow.models.hub import hub_access, is_reachable
 from attnflow.optional import import_optional
 
 Task: TypeAlias = Literal["classifier", "masked_lm", "causal_lm", "seq2seq", "encoder"]
@@ -197,7 +198,8 @@ def load_tokenizer(name: str) -> Any:
     try:
         if own is not None:
             return transformers.PreTrainedTokenizerFast.from_pretrained(str(own))
-        return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        with hub_access(name):
+            return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # transformers raises many kinds of errors
         raise FileError(
             f"no tokenizer can be loaded from {name} ({first_line(error)})",
@@ -315,7 +317,7 @@ def load_checkpoint(name: str, tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
     loaders = {task: loader for task, _, loader in tasks}
     loader = getattr(transformers, loaders.get(task, "AutoModel"))
     try:
-        with errors_only():
+        with hub_access(name), errors_only():
             model, report = loader.from_pretrained(
                 name,
                 use_safetensors=True,
@@ -359,15 +361,18 @@ def _read_config(name: str) -> dict[str, Any]:
     folder = Path(name)
     _check_folder(name, folder)
     try:
-        config: Any = PretrainedConfig.get_config_dict(name)[0]
+        with hub_access(name):
+            config: Any = PretrainedConfig.get_config_dict(name)[0]
     except (AttributeError, OSError, TypeError, ValueError) as error:
         if folder.is_dir():
             raise _invalid_config(name, first_line(error)) from error
         # Hub names have no spaces.
         is_text = " The text comes before the model: explain(text, model)." if " " in name else ""
+        where = "in the cache or on the hub"
+        if not is_reachable():
+            where = "in the cache, and the hub cannot be reached"
         raise FileError(
-            f"there is no folder {name}, and no model of that name in the cache or on the hub, "
-            "or the hub cannot be reached",
+            f"there is no folder {name}, and no model of that name {where}",
             expected="a hub name, or a folder written by model.save_pretrained",
             fix=f"Check the name. Without a network, use a folder.{is_text}",
         ) from error
@@ -427,8 +432,9 @@ def _check_safetensors(name: str) -> None:
 
     for file in WEIGHTS_FILES:
         try:
-            if cached_file(name, file):
-                return
+            with hub_access(name):
+                if cached_file(name, file):
+                    return
         except OSError:
             continue
     pickles = sorted(p.name for p in Path(name).glob("*.bin")) if Path(name).is_dir() else []

@@ -18,6 +18,7 @@ from attnflow.arrays import shape_text, to_numpy
 from attnflow.errors import FileError, InputError
 from attnflow.explanation import ImageGrid
 from attnflow.models.builtin import find_adapter, find_verb_number
+from attnflow.models.hub import hub_access
 from attnflow.models.loading import (
     LoadedModel,
     Task,
@@ -135,9 +136,10 @@ def load_processor(name: str) -> Any:
         )
     try:
         # The "pil" backend gives the same pixels with and without torchvision.
-        return transformers.AutoImageProcessor.from_pretrained(
-            name, backend="pil", trust_remote_code=False
-        )
+        with hub_access(name):
+            return transformers.AutoImageProcessor.from_pretrained(
+                name, backend="pil", trust_remote_code=False
+            )
     except Exception as error:  # transformers raises many kinds of errors
         raise FileError(
             f"no image processor can be loaded from {name} ({first_line(error)})",

@@ -236,9 +236,14 @@ def checksum_model(settings: Settings) -> dict[str, str]:
             fix="Choose one with --model (model=...).",
         )
     if settings.tokenizer is not None:
-        for name, path in _find_files(settings.tokenizer):
-            if not name.endswith(".safetensors"):
-                checksums[f"tokenizer/{name}"] = _checksum(path)
+        files = [f for f in _find_files(settings.tokenizer) if not f[0].endswith(".safetensors")]
+        if not files:
+            raise FileError(
+                f"there is no tokenizer {settings.tokenizer}",
+                expected="a folder with tokenizer.json, or a name on the Hugging Face hub",
+                fix="Choose one with --tokenizer (tokenizer=...).",
+            )
+        checksums |= {f"tokenizer/{name}": _checksum(path) for name, path in files}
     return dict(sorted(checksums.items()))
 
 

@@ -14,7 +14,7 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from attnflow.arrays import Array, as_array, compute_dtype, dtype_name, shape_text, to_numpy
-from attnflow.errors import AttentionError, FileError, InputError, ShapeError
+from attnflow.errors import AttentionError, FileError, InputError, ShapeError, quote
 
 KIND = "attentions"
 
@@ -198,13 +198,7 @@ def label_tokens(tokens: Sequence[str] | None, n: int) -> tuple[str, ...]:
     """
     if tokens is None:
         return tuple(str(i) for i in range(n))
-    if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
-        given = "one string" if isinstance(tokens, str) else "a list with items other than strings"
-        raise InputError(
-            f"tokens is {given}",
-            expected="a list of strings, one for each token",
-            fix="Use tokenizer.convert_ids_to_tokens(ids).",
-        )
+    check_tokens(tokens)
     if len(tokens) != n:
         raise ShapeError(
             f"got {len(tokens)} tokens for {n} positions",
@@ -212,6 +206,20 @@ def label_tokens(tokens: Sequence[str] | None, n: int) -> tuple[str, ...]:
             fix="Include special tokens such as [CLS], and leave out padding.",
         )
     return tuple(tokens)
+
+
+def check_tokens(tokens: Any) -> None:
+    """Raise InputError unless tokens are a sequence of strings."""
+    is_list = isinstance(tokens, Sequence) and not isinstance(tokens, str | bytes)
+    is_list = is_list or (isinstance(tokens, np.ndarray) and tokens.ndim == 1)
+    if is_list and all(isinstance(token, str) for token in tokens):
+        return
+    given = "a list with items other than strings" if is_list else quote(tokens)
+    raise InputError(
+        f"tokens is {given}",
+        expected="a list of strings, one for each token",
+        fix="Use tokenizer.convert_ids_to_tokens(ids).",
+    )
 
 
 # How far a row sum may be from 1. All weights are positive, so rounding each with relative error u
@@ -413,7 +421,17 @@ def _check_batch(layers: Sequence[Array], tokens: Sequence[Sequence[str]] | None
                 fix="For a single example use Attentions(...).",
             )
     _check_sizes(layers)
-    if tokens is not None and len(tokens) != n_examples:
+    if tokens is None:
+        return
+    if not isinstance(tokens, list | tuple):
+        raise InputError(
+            f"tokens is {quote(tokens)}",
+            expected="one list of strings for each example",
+            fix="Pass a list of lists.",
+        )
+    for labels in tokens:
+        check_tokens(labels)
+    if len(tokens) != n_examples:
         raise ShapeError(
             f"tokens were given for {len(tokens)} examples",
             expected=f"{n_examples}",

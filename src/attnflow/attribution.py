@@ -17,9 +17,16 @@ from numpy.typing import NDArray
 
 from attnflow.arrays import Array, as_array, shape_text, to_numpy
 from attnflow.attentions import label_tokens, rescale_rows
-from attnflow.errors import FileError, InputError, SelectionError, ShapeError, check_choice
+from attnflow.errors import (
+    FileError,
+    InputError,
+    SelectionError,
+    ShapeError,
+    check_choice,
+    check_type,
+)
 from attnflow.optional import import_optional
-from attnflow.selection import Position, pick_example, resolve_position
+from attnflow.selection import Position, as_index, pick_example, resolve_position
 
 KIND = "attribution"
 
@@ -104,6 +111,7 @@ class Attribution:
         >>> Attribution(scores, ("a", "b"), "rollout", (1,), (0,)).top(1)
         [('a', 0, 0.75)]
         """
+        k = as_index(k, "k")
         row = to_numpy(self.row(position=position, layer=layer))
         if row.ndim != 1:
             raise ShapeError(
@@ -231,6 +239,7 @@ class Attribution:
         return self.positions.index(index)
 
     def _layer_axis(self, layer: int) -> int:
+        layer = as_index(layer, "layer")
         if -len(self.layers) <= layer < 0:
             return layer % len(self.layers)
         if layer not in self.layers:
@@ -270,6 +279,7 @@ def normalize_rows(attribution: Attribution) -> Attribution:
     >>> normalize_rows(Attribution(scores, ("a", "b"), "flow", (2,), (0,))).scores
     array([[[0.25, 0.75]]])
     """
+    check_type(attribution, Attribution, "Pass the result of a method, such as rollout(graph).")
     return replace(
         attribution,
         scores=rescale_rows(attribution.scores),

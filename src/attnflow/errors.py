@@ -11,6 +11,12 @@ AttnflowError
 Every error carries its parts: what was given, what was expected, and how to fix it.
 """
 
+from operator import index
+from os import PathLike, fsencode
+
+MAX_COUNT = 2**31  # of threads and the like
+MAX_QUOTED = 80  # characters of a value in a message
+
 
 class AttnflowError(Exception):
     """Base class of all errors raised by attnflow.
@@ -79,12 +85,83 @@ def check_choice(name: str, value: object, choices: "tuple[object, ...]") -> Non
     Traceback (most recent call last):
     attnflow.errors.InputError: special is 'shown'; expected 'show' or 'hide'. ...
     """
-    if value not in choices:
+    if not _is_one_of(value, choices):
         raise InputError(
-            f"{name} is {value!r}",
+            f"{name} is {quote(value)}",
             expected=join_choices(choices),
             fix=f"Use {name}={choices[0]!r}, the default, or one of the others.",
         )
+
+
+def _is_one_of(value: object, choices: "tuple[object, ...]") -> bool:
+    try:
+        return hash(value) is not None and value in choices
+    except Exception:  # arrays have neither a hash nor a truth value
+        return False
+
+
+def check_count(name: str, value: object, *, first: int = 1) -> None:
+    """Raise InputError unless the value is None or a whole number from `first`.
+
+    >>> check_count("threads", 0)
+    Traceback (most recent call last):
+    attnflow.errors.InputError: threads is 0; expected a whole number from 1. ...
+    """
+    if value is None:
+        return
+    try:
+        is_valid = not isinstance(value, bool) and first <= index(value) < MAX_COUNT  # type: ignore[arg-type]
+    except TypeError:
+        is_valid = False
+    if not is_valid:
+        raise InputError(
+            f"{name} is {quote(value)}",
+            expected=f"a whole number from {first}",
+            fix=f"Leave {name} out for its default.",
+        )
+
+
+def check_function(name: str, value: object) -> None:
+    """Raise InputError unless the value is None or can be called."""
+    if value is not None and not callable(value):
+        raise InputError(
+            f"{name} is {quote(value)}",
+            expected="a function, or None",
+            fix=f"Leave {name} out, or pass a function.",
+        )
+
+
+def check_path(value: object, name: str = "path") -> None:
+    """Raise InputError unless the value is the path of a file: text or a Path."""
+    try:
+        is_valid = isinstance(value, str | PathLike) and b"\0" not in (fsencode(value) or b"\0")
+    except Exception:  # `__fspath__` is code of other packages, and not all text can be encoded
+        is_valid = False
+    if not is_valid:
+        raise InputError(
+            f"{name} is {quote(value)}",
+            expected="the path of a file, as text or pathlib.Path",
+            fix="Pass such a path.",
+        )
+
+
+def check_text(name: str, value: object) -> None:
+    """Raise InputError unless the value is None or a string."""
+    if value is not None and not isinstance(value, str):
+        raise InputError(f"{name} is {quote(value)}", expected="a string", fix="Pass a string.")
+
+
+def quote(value: object) -> str:
+    """A value as it is quoted in messages: its start, and its type where that says more.
+
+    >>> quote("a"), quote([1, 2]), quote(object)
+    ("'a'", '[1, 2]', "<class 'object'>")
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # code of other packages
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}... ({type(value).__name__})"
 
 
 def join_choices(choices: "tuple[object, ...]") -> str:

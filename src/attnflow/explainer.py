@@ -18,7 +18,7 @@ from attnflow.edges.registry import EDGES, default_edges, fit_residual
 from attnflow.errors import AttentionError, InputError, check_choice
 from attnflow.explanation import Explanation, KeepHeads, Origin, Prediction
 from attnflow.graph import AttentionGraph
-from attnflow.layers import Heads, ModelResidual
+from attnflow.layers import Heads, ModelResidual, check_heads
 from attnflow.optional import import_optional
 from attnflow.selection import Position, resolve_position
 from attnflow.words import Words
@@ -109,7 +109,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
     Returns an Explanation, or a list of them. The model's mode and device do not change.
     Raises InputError for an empty or too long text, FileError if the model cannot be loaded.
     """
-    _check_options(edges, residual_weight, keep_heads)
+    _check_options(edges, residual_weight, keep_heads, heads)
     from attnflow.models.inputs import check_argument_order, encode_inputs
     from attnflow.models.loading import load_model, on_device
 
@@ -152,9 +152,10 @@ class _Explained:
 
 
 def _check_options(
-    edges: str | None, residual_weight: ModelResidual | None, keep_heads: KeepHeads
+    edges: str | None, residual_weight: ModelResidual | None, keep_heads: KeepHeads, heads: Heads
 ) -> None:
     """Raise an error for invalid options, before anything is loaded."""
+    check_heads(heads)
     if edges is not None:
         fit_residual(residual_weight, EDGES[edges])
     check_choice("keep_heads", keep_heads, ("auto", True, False))
@@ -273,7 +274,7 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
     Raises InputError for a model whose tokens are not image patches, FileError for an image or
     model that cannot be read.
     """
-    _check_options(edges, residual_weight, keep_heads)
+    _check_options(edges, residual_weight, keep_heads, heads)
     from attnflow.models.loading import on_device
     from attnflow.models.vision import encode_image, load_image_model, open_image
 

@@ -25,12 +25,28 @@ from attnflow.attribution import (
     looks_special,
     read_offsets,
 )
-from attnflow.errors import FileError, InputError, ShapeError, check_type
+from attnflow.errors import (
+    FileError,
+    InputError,
+    ShapeError,
+    check_choice,
+    check_count,
+    check_function,
+    check_type,
+    quote,
+)
 from attnflow.graph import AttentionGraph
 from attnflow.layers import Heads, ResidualWeight
 from attnflow.methods.registry import METHODS
 from attnflow.progress import Progress
-from attnflow.selection import Layers, Position, Positions, resolve_position, resolve_positions
+from attnflow.selection import (
+    Layers,
+    Position,
+    Positions,
+    resolve_layers,
+    resolve_position,
+    resolve_positions,
+)
 from attnflow.words import Words, find_words
 
 KIND = "explanation"
@@ -197,8 +213,15 @@ class Explanation:
                 fix="Select one with graph.example(i).",
             )
         tokens = graph.tokens
+        marks: Any = special
         if special is None:
             special = [looks_special(token) for token in tokens]
+        elif not isinstance(marks, Sequence | np.ndarray) or np.shape(marks) == ():
+            raise InputError(
+                f"special is {quote(marks)}",
+                expected="True or False for each token",
+                fix="Pass such a list, or leave it out.",
+            )
         elif len(special) != len(tokens):
             raise ShapeError(
                 f"special has {len(special)} values for {len(tokens)} tokens",
@@ -274,10 +297,13 @@ class Explanation:
         Raises SelectionError for an unknown method, layer or position.
         """
         registered = METHODS[method]
+        check_choice("words", words, (False, True))
         check_normalize(normalize)
         check_special(special)
         selected = self._selected_positions(positions, words)
-        numbers = layers if layers is None or isinstance(layers, int) else tuple(layers)
+        check_function("progress", progress)
+        check_count("threads", threads)
+        numbers = None if layers is None else resolve_layers(self.graph.n_layers, layers)
         key = (method, numbers, normalize, selected, words)
         if key not in self._cache:
             result = registered.attribute(

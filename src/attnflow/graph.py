@@ -14,7 +14,14 @@ from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
 from attnflow.arrays import Array, as_stacked, compute_dtype, shape_text, stack, to_numpy
-from attnflow.attentions import Attentions, check_rows, label_tokens, name_layer, rescale_rows
+from attnflow.attentions import (
+    Attentions,
+    check_rows,
+    check_tokens,
+    label_tokens,
+    name_layer,
+    rescale_rows,
+)
 from attnflow.errors import ShapeError, check_type
 from attnflow.layers import (
     Blocks,
@@ -147,6 +154,8 @@ class AttentionGraph:
         arrays = read_matrices(layers)
         blocks = unequal_layers(arrays)
         n = max(blocks.widths)
+        if tokens is not None:
+            check_tokens(tokens)
         if tokens is not None and len(tokens) == blocks.widths[0]:
             tokens = [*tokens, *(str(i) for i in range(len(tokens), n))]
         return cls._from_blocks(blocks, tokens, unequal_residual(arrays, residual_weight), {})

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from attnflow.arrays import Array, as_array, compute_dtype, shape_text, stack, to_numpy
 from attnflow.attentions import check_rows, one_example, rescale_rows, split_layers
-from attnflow.errors import AttentionError, InputError, SelectionError, ShapeError
+from attnflow.errors import (
+    AttentionError,
+    InputError,
+    SelectionError,
+    ShapeError,
+    check_choice,
+    quote,
+)
 
 Heads: TypeAlias = Literal["mean", "max", "min"] | int | Callable[[Array], Array]
 ResidualWeight: TypeAlias = float | Sequence[float]
@@ -37,6 +44,7 @@ def merge_heads(layer: Array, heads: Heads, what: str) -> Array:
     xp = array_namespace(layer)
     dtype = compute_dtype(layer)
     n_heads = int(layer.shape[0])
+    check_heads(heads)
     if callable(heads):
         merged = _call(heads, xp.astype(layer, dtype, copy=False), what)
     elif heads == "mean":
@@ -45,24 +53,38 @@ def merge_heads(layer: Array, heads: Heads, what: str) -> Array:
         merged = xp.astype((xp.max if heads == "max" else xp.min)(layer, axis=0), dtype)
     elif isinstance(heads, int) and -n_heads <= heads < n_heads:
         merged = xp.astype(layer[heads], dtype)
-    elif isinstance(heads, int):
+    else:
         raise SelectionError(
             f"heads is {heads} for {what}",
             expected=f"0 to {n_heads - 1}",
             fix="Heads count from 0.",
         )
-    else:
-        raise InputError(
-            f"heads is {heads!r}",
-            expected="'mean', 'max', 'min', the index of a head, or a function",
-            fix="Use heads='mean', the default.",
-        )
     _check_merged(merged, heads, what)
     return rescale_rows(merged)
 
 
+def check_heads(heads: Any) -> None:
+    """Raise InputError unless this is a way to merge heads; the index of a head may be any."""
+    is_name = isinstance(heads, str) and heads in ("mean", "max", "min")
+    is_index = isinstance(heads, int) and not isinstance(heads, bool)
+    if not (is_name or is_index or (callable(heads) and not isinstance(heads, type))):
+        raise InputError(
+            f"heads is {quote(heads)}",
+            expected="'mean', 'max', 'min', the index of a head, or a function",
+            fix="Use heads='mean', the default.",
+        )
+
+
 def _call(heads: Callable[[Array], Array], layer: Array, what: str) -> Array:
-    merged = as_array(heads(layer), f"the result of heads for {what}")
+    try:
+        result = heads(layer)
+    except Exception as error:  # code of the caller
+        raise InputError(
+            f"the function heads failed for {what} ({type(error).__name__}: {error})",
+            expected="a function from [heads, queries, keys] to [queries, keys]",
+            fix="Fix the function.",
+        ) from error
+    merged = as_array(result, f"the result of heads for {what}")
     if merged.shape != layer.shape[1:]:
         raise ShapeError(
             f"the function heads returned shape {shape_text(merged)} for {what}",
@@ -97,7 +119,7 @@ def resolve_residual(residual_weight: ResidualWeight, n_layers: int) -> tuple[fl
     """
     try:
         values = np.asarray(residual_weight, dtype=np.float64)
-    except (TypeError, ValueError):
+    except Exception:  # arrays of other packages raise anything
         values = np.asarray(np.nan)
     if values.ndim == 0:
         values = np.full(n_layers, values)
@@ -110,7 +132,7 @@ def resolve_residual(residual_weight: ResidualWeight, n_layers: int) -> tuple[fl
     for value in values:
         if not 0 <= value <= 1:
             raise InputError(
-                f"residual_weight is {residual_weight!r}",
+                f"residual_weight is {quote(residual_weight)}",
                 expected="numbers from 0 (no residual connection) to 1 (nothing else)",
                 fix="The paper uses 0.5.",
             )
@@ -155,11 +177,19 @@ class Blocks:
     widths: tuple[int, ...]
 
 
-def read_matrices(layers: Sequence[Any]) -> list[Array]:
+def read_matrices(layers: Any) -> list[Array]:
     """Convert layers to arrays [queries, keys], and check that their rows sum to 1.
 
     Raises ShapeError or AttentionError for an invalid layer.
     """
+    if not isinstance(layers, Sequence) and not hasattr(layers, "__array__"):
+        raise InputError(
+            f"layers is {quote(layers)}",
+            expected="a list of matrices [queries, keys]",
+            fix="Pass such a list.",
+        )
+    if hasattr(layers, "__array__"):
+        layers = list(as_array(layers, "layers")) if np.ndim(layers) else []
     if not len(layers):
         raise ShapeError(
             "layers is empty",
@@ -198,9 +228,10 @@ def unequal_residual(layers: Sequence[Array], residual_weight: ResidualWeight) -
     Raises InputError for a weight on a layer that changes the number of positions.
     """
     square = [layer.shape[0] == layer.shape[1] for layer in layers]
-    if isinstance(residual_weight, int | float):
-        return [residual_weight if same else 0.0 for same in square]
-    for i, (value, same) in enumerate(zip(residual_weight, square, strict=False)):
+    values = resolve_residual(residual_weight, len(layers))
+    if np.ndim(residual_weight) == 0:
+        return [value if same else 0.0 for value, same in zip(values, square, strict=True)]
+    for i, (value, same) in enumerate(zip(values, square, strict=True)):
         if value and not same:
             raise InputError(
                 f"residual_weight is {value} for layer {i + 1} of shape {shape_text(layers[i])}",
@@ -208,7 +239,7 @@ def unequal_residual(layers: Sequence[Array], residual_weight: ResidualWeight) -
                 "residual connection",
                 fix="Set it to 0 for that layer.",
             )
-    return residual_weight
+    return values
 
 
 def unequal_layers(layers: Sequence[Array]) -> Blocks:
@@ -320,6 +351,7 @@ def resolve_causal(attention: Array, causal: bool | None) -> bool:
     A single token has no later ones, so it counts as causal only if `causal` says so.
     Raises AttentionError if causal is True and a query has weight on a later key.
     """
+    check_choice("causal", causal, (None, True, False))
     if causal is None:
         return int(attention.shape[-1]) > 1 and is_causal(attention)
     if causal and not is_causal(attention):

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Generic, Protocol, TypeVar
 
-from attnflow.errors import InputError, SelectionError
+from attnflow.errors import InputError, SelectionError, quote
 
 # Packages can register methods and edges: they name a module of theirs in this entry point group.
 PLUGIN_GROUP = "attnflow.plugins"
@@ -69,11 +69,12 @@ class Registry(Generic[EntryT]):
 
     def __getitem__(self, name: str) -> EntryT:
         """The entry of a name. Raises SelectionError, listing all names, if there is none."""
-        if name not in self._entries:
+        given: object = name  # users pass anything
+        if isinstance(given, str) and given not in self._entries:
             load_plugins()
-        if name not in self._entries:
+        if not isinstance(given, str) or given not in self._entries:
             raise SelectionError(
-                f"{self.kind} is {name!r}",
+                f"{self.kind} is {quote(name)}",
                 expected=f"one of {', '.join(self._entries)}",
                 fix="docs/extending.md shows how to register another.",
             )

@@ -4,13 +4,13 @@ Layers are numbered from 1, as in the paper; 0 is the input. Positions, heads an
 from 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from operator import index
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from attnflow.arrays import Array, shape_text
-from attnflow.errors import SelectionError, ShapeError
+from attnflow.errors import SelectionError, ShapeError, quote
 
 Layers: TypeAlias = int | Sequence[int] | None
 Position: TypeAlias = int | str
@@ -28,7 +28,7 @@ def resolve_layers(n_layers: int, layers: Layers = None) -> tuple[int, ...]:
     """
     if layers is None:
         return tuple(range(1, n_layers + 1))
-    asked = layers if isinstance(layers, Sequence) else [layers]
+    asked = _as_items(layers, "layer")
     return _distinct([resolve_layer(n_layers, layer) for layer in asked], "layer")
 
 
@@ -38,7 +38,7 @@ def resolve_layer(n_layers: int, layer: int) -> int:
     >>> resolve_layer(6, -2)
     5
     """
-    number = _as_index(layer, "layer")
+    number = as_index(layer, "layer")
     if number < 0:
         number += n_layers + 1
     if not 1 <= number <= n_layers:
@@ -65,9 +65,7 @@ def resolve_positions(
     """
     if positions is None:
         return tuple(range(n))
-    asked: Sequence[Position]
-    several = isinstance(positions, Sequence) and not isinstance(positions, str)
-    asked = positions if several else [positions]  # type: ignore[assignment, list-item]
+    asked = _as_items(positions, "position")
     return _distinct([resolve_position(tokens, n, position) for position in asked], "position")
 
 
@@ -79,7 +77,7 @@ def resolve_position(tokens: Sequence[str], n: int, position: Position) -> int:
     """
     if isinstance(position, str):
         return _find_token(tokens, position)
-    number = _as_index(position, "position")
+    number = as_index(position, "position")
     if not -n <= number < n:
         raise SelectionError(
             f"position is {position}",
@@ -107,15 +105,43 @@ def _find_token(tokens: Sequence[str], text: str) -> int:
     )
 
 
-def _as_index(value: object, what: str) -> int:
-    try:
-        return index(value)  # type: ignore[arg-type]
-    except TypeError:
+def _as_items(value: Any, what: str) -> list[Any]:
+    """One or several layers or positions as a list; arrays may have one axis.
+
+    Raises SelectionError for anything without an order, such as a set.
+    """
+    if hasattr(value, "tolist"):
+        try:
+            value = value.tolist()
+        except Exception:  # such as a tensor without values
+            raise _not_an_index(value, what) from None
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        return [value]
+    if not isinstance(value, Sequence):
         raise SelectionError(
-            f"{what} is {value!r}, a {type(value).__name__}",
-            expected="a whole number" + (" or the text of a token" if what == "position" else ""),
-            fix=f"Pass a number such as {what}=-1, which is the last one.",
-        ) from None
+            f"{what}s are a {type(value).__name__}",
+            expected="a list, a tuple, a range or an array",
+            fix=f"Pass a list, which has an order: list({what}s).",
+        )
+    return list(value)
+
+
+def as_index(value: object, what: str) -> int:
+    """Return a whole number. Raises SelectionError for anything else, booleans included."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return index(value)  # type: ignore[arg-type]
+    except Exception:  # `__index__` may be code of other packages
+        raise _not_an_index(value, what) from None
+
+
+def _not_an_index(value: object, what: str) -> SelectionError:
+    return SelectionError(
+        f"{what} is {quote(value)}, a {type(value).__name__}",
+        expected="a whole number" + (" or the text of a token" if what == "position" else ""),
+        fix=f"Pass a number such as {what}=-1, which is the last one.",
+    )
 
 
 def _distinct(numbers: list[int], what: str) -> tuple[int, ...]:
@@ -140,7 +166,10 @@ def pick_example(array: Array, example: int | tuple[int, ...]) -> Array:
 
     Raises ShapeError for another number of indices, SelectionError for an invalid index.
     """
-    numbers = example if isinstance(example, tuple) else (example,)
+    numbers = tuple(
+        as_index(number, "example")
+        for number in (example if isinstance(example, tuple) else (example,))
+    )
     batch = tuple(int(size) for size in array.shape[:-3])
     if len(numbers) != len(batch):
         raise ShapeError(

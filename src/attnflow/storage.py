@@ -7,11 +7,13 @@ cannot run code.
 import errno
 import json
 import os
+import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from os import PathLike
+from os.path import isdir
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -19,7 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from attnflow.arrays import Array, dtype_name, to_numpy
-from attnflow.errors import AttnflowError, FileError
+from attnflow.errors import AttnflowError, FileError, check_path
 from attnflow.optional import import_optional
 
 HEADER_KEY = "attnflow"
@@ -46,17 +48,24 @@ def write(
     kind: the kind of contents, which `read` checks.
     Raises FileError if the folder does not exist or the file cannot be written.
     """
+    check_path(path)
     folder = Path(path).parent
-    if not folder.is_dir():
+    if not isdir(folder):  # noqa: PTH112 - Path raises if the name is too long
         raise FileError(
             f"cannot write {path}: there is no folder {folder}",
             expected="an existing folder",
             fix="Create it first.",
         )
     text = json.dumps({"kind": kind, "version": VERSION, **header})
+    if _is_special(Path(path)):
+        raise FileError(
+            f"cannot write {path}: it is a device or a pipe",
+            expected="a file",
+            fix="Choose another path.",
+        )
     try:
         _save(path, arrays, {HEADER_KEY: text})
-    except (OSError, SafetensorError) as error:
+    except (OSError, UnicodeError, SafetensorError) as error:
         raise FileError(
             f"cannot write {path}: {error}",
             expected="a file that can be written",
@@ -112,6 +121,7 @@ def read_any(path: str | PathLike[str]) -> tuple[dict[str, Array], dict[str, Any
     Arrays are NumPy, or all are torch tensors if one of them is bfloat16, which NumPy lacks.
     Raises FileError if it is not a complete file, or has arrays of another type.
     """
+    check_path(path)
     try:
         with safe_open(path, framework="np") as file:
             names = list(file.keys())
@@ -211,6 +221,9 @@ def write_atomic(
     write replaces what a killed process left; otherwise each process uses a name of its own.
     Returns its size and checksum. Raises DiskError if it cannot be written; nothing is left behind.
     """
+    _check_name(path)
+    if _is_special(path):
+        return _write_special(path, write)
     unique = "" if locked else f".{os.getpid()}"
     temporary = path.with_name(f".{path.name}{unique}{TEMPORARY}")
     try:
@@ -225,6 +238,39 @@ def write_atomic(
         _remove(temporary)
         raise disk_error(path, error) from error
     return Written(hashed.count, hashed.digest.hexdigest())
+
+
+def _is_special(path: Path) -> bool:
+    """Whether a path is a device or a pipe, such as /dev/stdout, which must not be replaced."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _write_special(path: Path, write: Callable[[IO[bytes]], object]) -> Written:
+    try:
+        with path.open("wb") as file:
+            hashed = _Hashed(file)
+            write(cast(IO[bytes], hashed))
+    except OSError as error:
+        raise disk_error(path, error) from error
+    return Written(hashed.count, hashed.digest.hexdigest())
+
+
+def _check_name(path: Path) -> None:
+    """Raise DiskError for a name that no file can have."""
+    try:
+        is_valid = b"\0" not in os.fsencode(path)
+    except UnicodeError:
+        is_valid = False
+    if not is_valid:
+        raise DiskError(
+            f"{str(path)!r} was not written",
+            expected="a file name that the system can encode",
+            fix="Choose another name.",
+        )
 
 
 def write_json(path: Path, value: Any, *, locked: bool = False) -> Written:

@@ -87,6 +87,7 @@ def test_results_equal_those_of_the_local_engine_with_separate_score_tasks(setti
     assert sum(examples for examples, _ in reported) == 40
 
 
+@pytest.mark.filterwarnings("ignore:a worker of the Ray cluster")
 def test_a_killed_worker_is_replaced_and_nothing_is_lost(settings, expected):
     given = 0
 

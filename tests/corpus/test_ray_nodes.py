@@ -29,6 +29,7 @@ def nodes():
     cluster.shutdown()
 
 
+@pytest.mark.filterwarnings("ignore:a worker of the Ray cluster")
 def test_the_shards_of_a_lost_node_are_scored_by_the_other(nodes, tmp_path):
     settings = Settings(model=save(tmp_path / "model"))
 

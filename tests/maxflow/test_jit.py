@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from numba.core import caching
 
 from attnflow.maxflow import jit
 
@@ -52,6 +53,39 @@ print([max_flows(capacities).values.tolist() for capacities in graphs])
     ]
     compiled, plain = (np.asarray(json.loads(text)) for text in outputs)
     assert plain == pytest.approx(compiled, abs=1e-12)
+
+
+def double(x):
+    return 2 * x
+
+
+def triple(x):
+    return 3 * x
+
+
+@pytest.fixture
+def messages(monkeypatch, caplog):
+    monkeypatch.setattr(jit, "_uncached", [])
+    return caplog
+
+
+def test_without_a_folder_for_the_cache_kernels_run_with_one_warning(monkeypatch, messages):
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    assert (jit.kernel(double)(2), jit.vectorized(triple)(2)) == (4, 6)
+    [record] = messages.records
+    assert "NUMBA_CACHE_DIR" in record.getMessage()
+
+
+@pytest.mark.parametrize("name", ["load_overload", "save_overload"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), EOFError()])
+def test_a_cache_that_cannot_be_read_or_written(monkeypatch, messages, name, error):
+    def fail(*_given):
+        raise error
+
+    monkeypatch.setattr(caching.FunctionCache, "load_overload", lambda *_given: None)
+    monkeypatch.setattr(caching.FunctionCache, name, fail)
+    assert (jit.kernel(double)(2), jit.kernel(triple)(2)) == (4, 6)
+    assert len(messages.records) == 1
 
 
 @pytest.mark.slow

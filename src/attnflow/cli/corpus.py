@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnflow.cli import corpus_results
-from attnflow.cli.options import clear_errors, echo
+from attnflow.cli.options import clear_errors, echo, require_command
 from attnflow.cli.progress_bars import clock, plain_warnings, show_status, stop_on_signals
 from attnflow.cli.run_options import (
     EXECUTION,
@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the group `corpus` to the command line."""
     corpus = typer.Typer(
-        help="Score whole data sets. Interrupted runs resume.", no_args_is_help=True
+        help="Score whole data sets. Interrupted runs resume.", invoke_without_command=True
     )
+    corpus.callback()(require_command)
     corpus.command(cls=run_command(Settings))(run)
     corpus_results.register(corpus)
     app.add_typer(corpus, name="corpus")
@@ -146,6 +147,17 @@ def _check_summary_path(path: Path | None) -> None:
             expected="an existing folder",
             fix="Create it first.",
         )
+    if path is not None:
+        try:
+            path.lstat()
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"--summary is {path} ({getattr(error, 'strerror', error)})",
+                expected="a name that a file can have",
+                fix="Use a shorter name.",
+            ) from error
     if path is not None and isdir(path):  # noqa: PTH112 - Path raises if the name is too long
         raise InputError(
             f"--summary is {path}, a folder", expected="a file", fix="Add a file name."

@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
     app.command("explain-image", cls=RegistryCommand)(with_options(explain_image))
 
 
-def explain(
+def explain(  # noqa: PLR0913 - one argument for each option
     text: Annotated[str, typer.Argument(help="The text to explain.")],
     *,
     model: Annotated[

@@ -1,5 +1,6 @@
 """The command line: a table of the commands, which are imported by name when they are called."""
 
+import os
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -96,11 +97,35 @@ def attnflow(
 
 
 def main() -> None:
-    """Run the command line. Characters that the terminal cannot encode are escaped."""
-    for stream in (sys.stdout, sys.stderr):
+    """Run the command line. Characters that the terminal cannot encode are escaped.
+
+    Output that cannot be written, such as to a full disk, is an error with the exit code 1.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller, as with 2>&-
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+        stream = getattr(sys, name)
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    app(prog_name="attnflow")
+    try:
+        try:
+            app(prog_name="attnflow")
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+        raise SystemExit(1) from None
+    except OSError as error:
+        _discard_output()
+        from attnflow.cli.options import file_error
+
+        sys.stderr.write(f"attnflow: {file_error(error)}\n")
+        raise SystemExit(1) from None
+
+
+def _discard_output() -> None:
+    """Drop what is left to print, which Python would try to write again when it ends."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
 if __name__ == "__main__":

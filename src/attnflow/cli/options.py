@@ -4,6 +4,8 @@ Help texts for methods and edges come from their registries when help is shown, 
 plugins appear in them.
 """
 
+import errno
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,7 +24,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from attnflow.edges.registry import EDGES
-from attnflow.errors import AttnflowError, InputError
+from attnflow.errors import AttnflowError, FileError, InputError
 from attnflow.methods.registry import METHODS, default_methods
 
 if TYPE_CHECKING:
@@ -310,12 +312,55 @@ def number_or_text(text: str) -> Any:
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Print our errors without a traceback: exit 2 for invalid input, 1 for other failures."""
+    """Print our errors without a traceback: exit 2 for invalid input, 1 for other failures.
+
+    Errors of the system about files become ours here, for all commands.
+    """
     try:
         yield
     except AttnflowError as error:
-        typer.echo(f"attnflow: {error}", err=True)
-        raise typer.Exit(2 if isinstance(error, InputError) else 1) from None
+        code, problem = (2 if isinstance(error, InputError) else 1), error
+    except BrokenPipeError:
+        raise  # the reader of the output ended; not an error of ours
+    except (OSError, UnicodeError) as error:
+        code, problem = (1 if _is_full(error) else 2), file_error(error)
+    else:
+        return
+    typer.echo(f"attnflow: {problem}", err=True)
+    raise typer.Exit(code) from None
+
+
+def file_error(error: OSError | UnicodeError) -> AttnflowError:
+    """Our error for one of the system about a file, or about the output if it names none."""
+    if isinstance(error, UnicodeError):
+        return FileError(
+            f"a text or a file name cannot be decoded ({error})",
+            expected="UTF-8",
+            fix="Convert the file, or rename it.",
+        )
+    name = getattr(error, "filename", None)
+    place = "the output" if name is None else os.fsdecode(name)
+    return FileError(
+        f"{place} cannot be read or written ({error.strerror or error})",
+        expected="a file that can be read, or free space to write to",
+        fix="Check the path, the permissions and the disk.",
+    )
+
+
+def _is_full(error: OSError | UnicodeError) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+def require_command(context: typer.Context) -> None:
+    """Callback of a group of commands: report a missing command, with those that there are."""
+    if context.invoked_subcommand is None:
+        names = ", ".join(getattr(context.command, "commands", {}))
+        with clear_errors():
+            raise InputError(
+                f"`{context.command_path}` has no command",
+                expected=f"one of {names}",
+                fix=f"`{context.command_path} --help` describes them.",
+            )
 
 
 @contextmanager

@@ -160,6 +160,10 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
         chosen = list(EXPERIMENTS) if ALL in names else names
         for name in chosen:
             find_experiment(name)  # fail on a wrong name before a long run
+        if device is not None:
+            from attnflow.models.loading import check_device
+
+            check_device(device)
         options = Options(
             data=data,
             examples=examples,

@@ -70,13 +70,15 @@ def serve(  # noqa: PLR0913 - one argument for each option
         from attnflow.viewer.server.security import Limits
 
         def ready(url: str) -> None:
+            typer.echo(f"attnflow: serving at {url} (press Ctrl+C to stop)")
             if server.is_public(host):
                 typer.echo(
-                    f"attnflow: warning: other machines can connect on {host}, and there is no "
-                    "password",
+                    f"attnflow: from other machines: {server.public_url(url, host)}\n"
+                    "attnflow: warning: everyone who knows this URL can use the page, and nothing "
+                    "is encrypted. An IP address in place of the name works too; other names "
+                    "need --allow-host NAME.",
                     err=True,
                 )
-            typer.echo(f"attnflow: serving at {url} (press Ctrl+C to stop)")
             if open_:
                 typer.launch(url)
 

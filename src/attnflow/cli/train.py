@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attnflow.cli.options import clear_errors, progress_bar
+from attnflow.cli.options import clear_errors, progress_bar, require_command
 
 if TYPE_CHECKING:
     from attnflow.progress import Progress
@@ -27,16 +27,12 @@ ACCURACY = "accuracy.json"
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    group = typer.Typer(no_args_is_help=True, help="Train a built-in model again.")
-    group.callback()(_train)
+    group = typer.Typer(invoke_without_command=True, help="Train a built-in model again.")
+    group.callback(help="Train a built-in model again, on the same or other data.")(require_command)
     group.command("verb-number")(verb_number)
     group.command("minilm-sst2")(minilm_sst2)
     group.command("minilm-mlm")(minilm_mlm)
     app.add_typer(group, name="train")
-
-
-def _train() -> None:
-    """Train a built-in model again, on the same or other data."""
 
 
 def verb_number(  # noqa: PLR0913 - one argument for each option
@@ -80,6 +76,7 @@ def verb_number(  # noqa: PLR0913 - one argument for each option
     """
     with clear_errors():
         _import_torch()
+        _check_device(device)
         from attnflow.models.builtin.verb_number import save_verb_number
         from attnflow.paper.verb_number.objective import NUMBER_ONLY
         from attnflow.paper.verb_number.splits import split_folder, split_grammar
@@ -123,7 +120,7 @@ def minilm_sst2(
 
         return train_sentiment(read_reviews(data), out=out, device=device, progress=progress)
 
-    _train_adapter(train, out)
+    _train_adapter(train, out, device)
 
 
 def minilm_mlm(
@@ -150,13 +147,16 @@ def minilm_mlm(
         texts = read_texts_with_stories(data, device=device)
         return train_masked_lm(texts, out=out, device=device, progress=progress)
 
-    _train_adapter(train, out)
+    _train_adapter(train, out, device)
 
 
-def _train_adapter(train: "Callable[[Progress], Mapping[str, float]]", out: Path) -> None:
+def _train_adapter(
+    train: "Callable[[Progress], Mapping[str, float]]", out: Path, device: str | None
+) -> None:
     """Train an adapter and report its accuracy. train: imports torch itself."""
     with clear_errors():
         _import_torch()
+        _check_device(device)
         from attnflow.models.builtin import find_encoder
 
         find_encoder()  # before the data is read, which takes a while
@@ -171,6 +171,12 @@ def _import_torch() -> None:
 
     import_optional("torch", "training")
     import_optional("transformers", "training")
+
+
+def _check_device(device: str | None) -> None:
+    from attnflow.models.loading import check_device
+
+    check_device(device)
 
 
 def _report(accuracy: Mapping[str, float], out: Path) -> None:

@@ -18,6 +18,7 @@ from typing import IO, Any, cast
 
 from attnflow.corpus.example import MAX_CHARACTERS, Row, check_value, reject_row
 from attnflow.errors import FileError, InputError, SelectionError
+from attnflow.models.hub import hub_access
 from attnflow.models.loading import first_line
 from attnflow.optional import import_optional
 
@@ -136,7 +137,8 @@ def load_dataset(address: str) -> tuple[str, Any]:
             fix="For example: hf:stanfordnlp/sst2:validation",
         )
     try:
-        dataset = datasets.load_dataset(name, configuration, split=split, streaming=True)
+        with hub_access(name):
+            dataset = datasets.load_dataset(name, configuration, split=split, streaming=True)
     except Exception as error:  # datasets raises errors of many other packages
         raise FileError(
             f"{address} cannot be loaded ({first_line(error)})",

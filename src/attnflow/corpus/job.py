@@ -37,7 +37,17 @@ from attnflow.corpus.store import (
     split_shards,
     write_shard,
 )
-from attnflow.errors import AttnflowError, FileError, InputError, check_choice
+from attnflow.errors import (
+    AttnflowError,
+    FileError,
+    InputError,
+    check_choice,
+    check_count,
+    check_function,
+    check_path,
+    check_text,
+    quote,
+)
 from attnflow.storage import DiskError
 
 KEPT = "All finished shards are kept."
@@ -98,10 +108,6 @@ def run(  # noqa: PLR0913 - one argument for each option
     >>> example.scores["rollout"].shape  # layers, positions, tokens
     (6, 1, 6)
     """
-    if shard_size < 1:
-        raise InputError(
-            f"shard_size is {shard_size}", expected="1 or more", fix=f"Use {SHARD_SIZE}."
-        )
     chosen = Settings.from_options(settings)  # reports invalid values before anything starts
     return run_settings(
         data,
@@ -149,6 +155,14 @@ def run_settings(  # noqa: PLR0913 - one argument for each option
     columns: of texts and of IDs. fields: further columns of the input that the settings need.
     limit: only the first rows of the input.
     """
+    check_path(out, "out")
+    if shard_size is None:
+        raise InputError("shard_size is None", expected="1 or more", fix=f"Use {SHARD_SIZE}.")
+    for name, number in {"shard_size": shard_size, "threads": threads, "workers": workers}.items():
+        check_count(name, number)
+    for name, function in {"on_status": on_status, "stop": stop}.items():
+        check_function(name, function)
+    check_text("address", address)
     selected = _resolve_shards(shards)
     with open_engine(engine, threads=threads, workers=workers, address=address) as (
         compute,
@@ -393,15 +407,23 @@ def open_engine(
 
 
 def _resolve_shards(shards: Shards | None) -> range:
-    first, end = shards or (0, None)
+    first, end = (0, None) if shards is None else shards if _is_pair(shards) else (-1, None)
     end = MAX_SHARDS if end is None else end
-    if not 0 <= first < end:
+    if not 0 <= first < end <= MAX_SHARDS:
         raise InputError(
-            f"shards is {first}:{end}",
+            f"shards is {quote(shards)}",
             expected="the first shard and the one after the last, counted from 0",
             fix="For the first hundred: --shards 0:100 (shards=(0, 100)).",
         )
     return range(first, end)
+
+
+def _is_pair(shards: Any) -> bool:
+    """Whether these are two whole numbers, the second perhaps None."""
+    if not isinstance(shards, tuple | list) or len(shards) != 2:
+        return False
+    first, end = shards
+    return type(first) is int and (end is None or type(end) is int)
 
 
 def _make_absolute(settings: Any) -> Any:

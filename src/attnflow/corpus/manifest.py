@@ -18,6 +18,7 @@ from attnflow.corpus.journal import check_record, read_json, write_record
 from attnflow.corpus.settings import RunSettings, Settings
 from attnflow.errors import AttnflowError, FileError, InputError
 from attnflow.models.builtin import find_adapter, find_encoder, find_verb_number
+from attnflow.models.hub import hub_access
 
 SCHEMA = 2  # of the manifest, the shards and the journal; see docs/corpus.md
 # The location of a model or an input may change as long as its content is the same.
@@ -256,9 +257,14 @@ def checksum_model(settings: Any) -> dict[str, str]:
             fix="Choose one with --model (model=...).",
         )
     if settings.tokenizer is not None:
-        for name, path in _find_files(settings.tokenizer):
-            if not name.endswith(".safetensors"):
-                checksums[f"tokenizer/{name}"] = _checksum(path)
+        files = [f for f in _find_files(settings.tokenizer) if not f[0].endswith(".safetensors")]
+        if not files:
+            raise FileError(
+                f"there is no tokenizer {settings.tokenizer}",
+                expected="a folder with tokenizer.json, or a name on the Hugging Face hub",
+                fix="Choose one with --tokenizer (tokenizer=...).",
+            )
+        checksums |= {f"tokenizer/{name}": _checksum(path) for name, path in files}
     return dict(sorted(checksums.items()))
 
 
@@ -313,8 +319,9 @@ def _find_on_hub(name: str, file: str) -> Path | None:
     except ImportError:
         return None
     try:
-        path = cached_file(name, file)
-    except OSError:
+        with hub_access(name):
+            path = cached_file(name, file)
+    except (OSError, ValueError):
         return None
     return None if path is None else Path(path)
 

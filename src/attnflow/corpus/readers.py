@@ -26,7 +26,7 @@ from attnflow.corpus.formats import (
     read_text,
 )
 from attnflow.corpus.settings import Format
-from attnflow.errors import FileError, InputError, check_choice
+from attnflow.errors import FileError, InputError, check_choice, check_text
 
 # The format for each file name extension.
 FORMATS: dict[str, Format] = {
@@ -90,6 +90,11 @@ def open_source(
     is identified by its fingerprint.
     Raises FileError, InputError or SelectionError if the input cannot be read.
     """
+    options = {"text_column": text_column, "id_column": id_column, "input_id": input_id}
+    for name, value in options.items():
+        check_text(name, value)
+    if format is not None:
+        check_choice("format", format, get_args(Format))
     if input_id is not None and not input_id.strip():
         raise InputError(
             f"input_id is {input_id!r}",

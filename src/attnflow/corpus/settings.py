@@ -9,9 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType
 from typing import IO, Any, ClassVar, Literal, Self, TypeAlias, cast
 
-from attnflow.errors import InputError, check_choice, join_choices
+from attnflow.errors import InputError, check_choice, join_choices, quote
 
 # Options of a run that are no settings; here because the command line must not import more.
 Format: TypeAlias = Literal["text", "csv", "tsv", "jsonl", "parquet"]
@@ -168,6 +170,8 @@ class RunSettings(ABC):
     def __post_init__(self) -> None:
         for name, option in self.options().items():
             value = getattr(self, name)
+            if isinstance(value, Path):
+                value = str(value)
             if option.several and isinstance(value, str):
                 value = option.parse(value)
             if isinstance(value, list):
@@ -345,6 +349,8 @@ class Settings(RunSettings):
     kind: ClassVar[str] = "scores"
 
     def __post_init__(self) -> None:
+        for name in OPTIONS:
+            _check_kind(name, getattr(self, name))
         super().__post_init__()
         if not self.methods and not self.importance:
             raise InputError(
@@ -360,6 +366,9 @@ class Settings(RunSettings):
         from attnflow.layers import resolve_residual
 
         check_normalize(self.normalize)
+        for name in ("model", "tokenizer", "device"):
+            if getattr(self, name) == "":
+                raise InputError(f"{name} is empty", expected="a name", fix=f"Leave {name} out.")
         residual: Any = self.residual_weight
         if self.edges is not None:
             residual = fit_residual(residual, EDGES[self.edges])
@@ -430,6 +439,36 @@ class Settings(RunSettings):
 
 
 OPTIONS = Settings.options()
+
+
+# The kinds of values that a setting may have; their contents are checked elsewhere.
+KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("model", "normalize", "truncate"), (str,)),
+    **dict.fromkeys(("tokenizer", "edges", "device"), (str, NoneType)),
+    **dict.fromkeys(("methods", "importance", "positions"), (str, list, tuple)),
+    "layers": (list, tuple, NoneType),
+    "residual_weight": (int, float, str, NoneType),
+    "heads": (int, str),
+    "target": (int, str, NoneType),
+    "words": (bool,),
+    "batch_tokens": (int, NoneType),
+}
+ITEMS: dict[str, tuple[type, ...]] = {"methods": (str,), "importance": (str,), "layers": (int,)}
+
+
+def _check_kind(name: str, value: Any) -> None:
+    """Raise InputError for a value of a kind that the setting cannot have."""
+    value = str(value) if isinstance(value, Path) else value
+    kinds, items = KINDS.get(name), ITEMS.get(name, (object,))
+    is_switch = isinstance(value, bool) and kinds != (bool,)
+    listed = value if isinstance(value, list | tuple) else ()
+    if kinds is not None and (
+        is_switch
+        or not isinstance(value, kinds)
+        or not all(type(item) in items or items == (object,) for item in listed)
+    ):
+        names = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
+        raise InputError(f"{name} is {quote(value)}", expected=names, fix=f"Leave {name} out.")
 
 
 def _is_position(value: Any) -> bool:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count, islice
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from attnflow.corpus.example import Example, Rejected, Result, Row, excerpt
 from attnflow.corpus.journal import Entry, read_entry, read_total, write_record
 from attnflow.corpus.manifest import read_manifest
 from attnflow.corpus.settings import RunSettings, Settings
-from attnflow.errors import AttnflowError, FileError, InputError
+from attnflow.errors import AttnflowError, FileError, InputError, check_path
 from attnflow.optional import import_optional
 from attnflow.storage import TEMPORARY, disk_error, write_atomic
 
@@ -71,6 +72,12 @@ class Folder:
         """
         if self.manifest.exists():
             read_manifest(self.manifest, settings_class)
+        elif self.path.exists() and not self.path.is_dir():
+            raise FileError(
+                f"{self.path} is a file",
+                expected="a new or empty folder, or a folder of `attnflow corpus run`",
+                fix="Use another folder.",
+            )
         elif self.path.is_dir():
             names = sorted(path.name for path in self.path.iterdir())
             foreign = [n for n in names if n not in (*PARTS, LOCKS) and not n.endswith(TEMPORARY)]
@@ -146,8 +153,9 @@ class Folder:
 
 def open_folder(path: str | Path) -> Folder:
     """Return the folder of an existing corpus. Raises FileError if there is none."""
+    check_path(path, "the folder")
     folder = Folder(Path(path))
-    if not folder.manifest.is_file():
+    if not isfile(folder.manifest):  # noqa: PTH113 - Path raises if the name is too long
         raise FileError(
             f"{path} has no manifest.json",
             expected="a folder of `attnflow corpus run`",

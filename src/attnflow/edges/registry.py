@@ -123,7 +123,8 @@ def fit_residual(
         )
     if residual_weight is None:
         return 0.5
-    if residual_weight == "measured" and weighting.needs_gradient:
+    is_measured = isinstance(residual_weight, str) and residual_weight == "measured"
+    if is_measured and weighting.needs_gradient:
         raise InputError(
             f"residual_weight is 'measured' with edges={weighting.name!r}",
             expected="a number",

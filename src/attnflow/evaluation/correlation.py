@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attnflow.arrays import to_numpy
 from attnflow.attribution import Attribution
-from attnflow.errors import InputError, ShapeError, check_choice, check_type
+from attnflow.errors import InputError, ShapeError, check_choice, check_type, quote
 from attnflow.optional import import_optional
 from attnflow.selection import Position
 
@@ -35,13 +35,27 @@ def rank(
     """
     check_choice("ties", ties, ("average", "dense"))
     stats = import_optional("scipy.stats", "ranking")
-    values = np.asarray(scores, dtype=np.float64)
+    values = read_numbers(scores)
+    if not isinstance(tolerance, int | float | np.number):
+        raise InputError(
+            f"tolerance is {quote(tolerance)}", expected="a number", fix="Leave it out."
+        )
     order = np.argsort(values, axis=-1, kind="stable")
     steps = np.diff(np.take_along_axis(values, order, axis=-1), axis=-1) > tolerance
     groups = np.zeros(values.shape, dtype=np.int64)
     ordered = np.concatenate([np.zeros_like(groups[..., :1]), np.cumsum(steps, axis=-1)], axis=-1)
     np.put_along_axis(groups, order, ordered, axis=-1)
     return np.asarray(stats.rankdata(groups, method=ties, axis=-1), dtype=np.float64)
+
+
+def read_numbers(values: ArrayLike) -> NDArray[np.float64]:
+    """Return values as an array. Raises InputError if they are not numbers."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except Exception as error:  # arrays of other packages raise anything
+        raise InputError(
+            f"the scores are {quote(values)}", expected="numbers", fix="Pass an array of numbers."
+        ) from error
 
 
 MIN_TOKENS = 3  # with two tokens, rho can only be 1 or -1
@@ -65,7 +79,7 @@ def spearman(
     >>> float(spearman([0.1, 0.2, 0.7], [1, 2, 3]))
     1.0
     """
-    first, second = (np.asarray(values, dtype=np.float64) for values in (scores, others))
+    first, second = (read_numbers(values) for values in (scores, others))
     _check_shapes(first, second)
     ranks = [rank(values, ties=ties, tolerance=tolerance) for values in (first, second)]
     n = first.shape[-1]

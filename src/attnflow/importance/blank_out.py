@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.attribution import Attribution
-from attnflow.errors import InputError, check_choice
+from attnflow.errors import InputError, check_choice, check_function
 from attnflow.importance.replacement import (
     Replacement,
     find_changes,
@@ -93,6 +93,7 @@ def blank_out(  # noqa: PLR0913 - one argument for each option
             resolve_replacement(loaded, replacement),
             _resolve_score(found, loaded, score),
         )
+        check_function("progress", progress)
         step = batch_size if loaded.supports_batches else 1
         drops: list[float] = []
         with torch.no_grad():

@@ -170,7 +170,7 @@ def integrated_gradients(  # noqa: PLR0913 - one argument for each option
         values, error = captum.IntegratedGradients(_score_function(loaded, found)).attribute(
             _embed(loaded, found),
             baselines=_embed_baseline(loaded, found, baseline),
-            n_steps=steps,
+            n_steps=int(steps),
             internal_batch_size=batch_size if loaded.supports_batches else 1,
             return_convergence_delta=True,
         )

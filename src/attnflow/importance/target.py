@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.attribution import Attribution
-from attnflow.errors import InputError
+from attnflow.errors import InputError, check_count
 from attnflow.models.inputs import (
     EncodedText,
     Truncate,
@@ -111,8 +111,9 @@ def check_classifier(loaded: LoadedModel) -> None:
 
 def check_positive(name: str, value: int) -> None:
     """Raise InputError unless an option is 1 or more."""
-    if value < 1:
-        raise InputError(f"{name} is {value}", expected="1 or more", fix="Use a larger number.")
+    if value is None:
+        raise InputError(f"{name} is None", expected="1 or more", fix="Leave it out.")
+    check_count(name, value)
 
 
 def run(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.errors import InputError
-from attnflow.maxflow.network import check_indices, check_shape
+from attnflow.maxflow.network import check_indices, check_shape, read_capacities
 from attnflow.maxflow.pair import PROOFS, PairFlow, max_flow
 from attnflow.maxflow.solver import FlowValues, max_flows
 from attnflow.progress import Progress
@@ -46,7 +46,7 @@ def group_flows(
     array([[[1., 1.],
             [1., 2.]]])
     """
-    network = np.asarray(capacities, dtype=np.float64)
+    network = read_capacities(capacities)
     depth, n = check_shape(network)
     numbers = check_indices("layer", range(1, depth + 1) if layers is None else layers, 1, depth)
     starts = [check_group("sources", group, n) for group in sources]
@@ -85,7 +85,7 @@ def group_flow(
     >>> pair.value, float(pair.edges[0].sum())
     (1.0, 1.0)
     """
-    capacities = np.asarray(capacities, dtype=np.float64)
+    capacities = read_capacities(capacities)
     depth, n = check_shape(capacities)
     check_indices("layer", [layer], 1, depth)
     start, end = check_group("sources", sources, n), check_group("sinks", sinks, n)

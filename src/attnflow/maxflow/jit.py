@@ -34,6 +34,7 @@ SOURCES = [
 ]
 
 _announced: set[tuple[Any, object]] = set()
+_uncached: list[Exception] = []  # the first error of the cache
 
 
 # Decorators
@@ -55,11 +56,54 @@ def inlined(function: Function) -> Function:
 
 
 def _compile(function: Function, **options: Any) -> Function:
-    compiled: Function = numba.njit(**OPTIONS, **options)(function)
+    compiled: Any
+    try:
+        compiled = numba.njit(**OPTIONS, **options)(function)
+    except (RuntimeError, OSError) as error:  # there is no folder that the cache can be written to
+        _report_uncached(error)
+        return numba.njit(**{**OPTIONS, "cache": False}, **options)(function)  # type: ignore[no-any-return]
+    _guard_cache(getattr(compiled, "_cache", None))
     index: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if hasattr(index, "_source_stamp"):  # Numba checks only the kernel's own file for changes
         index._source_stamp = (index._source_stamp, SOURCES)
-    return compiled
+    return compiled  # type: ignore[no-any-return]
+
+
+def _guard_cache(cache: Any) -> None:
+    """Let a kernel run if its cache cannot be read or written: it is compiled again."""
+    for name in ("load_overload", "save_overload"):
+        if hasattr(cache, name):
+            setattr(cache, name, _reported(getattr(cache, name)))
+
+
+def _reported(access: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        try:
+            return access(*arguments)
+        except Exception as error:  # a full disk, or any error of a damaged pickle
+            _report_uncached(error)
+            return None
+
+    return call
+
+
+def _report_uncached(error: Exception) -> None:
+    """Log once that compiled code is not stored, or not read."""
+    if not _uncached:
+        _uncached.append(error)
+        logger.warning(
+            "the compiled flow solver cannot be cached (%s): it is compiled again in each process, "
+            "which takes about 15 seconds. Set NUMBA_CACHE_DIR to a folder that can be written.",
+            str(error).splitlines()[0] if str(error) else type(error).__name__,
+        )
+
+
+def _read_index(index: Any) -> list[Any]:
+    """Return the types for which compiled code is stored."""
+    try:
+        return [] if index is None else [key[0] for key in index._load_index()]
+    except Exception:  # any error of a damaged pickle
+        return []
 
 
 def announce_compilation(function: Any, first: Any, kind: object) -> None:
@@ -72,7 +116,7 @@ def announce_compilation(function: Any, first: Any, kind: object) -> None:
         return
     _announced.add((function, kind))
     index = getattr(getattr(function, "_cache", None), "_cache_file", None)
-    stored = [] if index is None else [key[0] for key in index._load_index()]
+    stored = _read_index(index)
     wanted = function.typeof_pyval(first)
     if all(signature[0] != wanted for signature in (*function.signatures, *stored)):
         logger.warning("compiling the flow solver for this kind of graph (once, about 15 seconds)")

@@ -35,7 +35,7 @@ from attnflow.maxflow.balance import (
     start_flow,
 )
 from attnflow.maxflow.groups import part_of
-from attnflow.maxflow.network import check_indices, check_shape, is_causal
+from attnflow.maxflow.network import check_indices, check_shape, is_causal, read_capacities
 from attnflow.maxflow.solver import PAIRS_PER_THREAD, count_threads, max_flows
 from attnflow.progress import Progress
 
@@ -105,7 +105,7 @@ def joint_flows(
     >>> joint_flows(np.full((2, 2, 2), 0.5), layers=[2], sources=[0]).values
     array([[[0.5, 0.5]]])
     """
-    network = np.asarray(capacities, dtype=np.float64)
+    network = read_capacities(capacities)
     depth, n = check_shape(network)
     numbers = check_indices("layer", range(1, depth + 1) if layers is None else layers, 1, depth)
     starts = check_indices("source", range(n) if sources is None else sources, 0, n - 1)
@@ -143,7 +143,7 @@ def joint_flow(
     each token. Tokens of weight 0 receive nothing.
     Raises InputError for a layer or position that does not exist.
     """
-    network = np.asarray(capacities, dtype=np.float64)
+    network = read_capacities(capacities)
     depth, n = check_shape(network)
     check_indices("layer", [layer], 1, depth)
     check_indices("source", [source], 0, n - 1)

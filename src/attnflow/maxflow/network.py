@@ -7,13 +7,13 @@ never written. The kernels see it through `graph_of`, and a source with its sink
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.errors import InputError, ShapeError
+from attnflow.errors import InputError, ShapeError, quote
 from attnflow.maxflow.jit import inlined, kernel, pointer
 from attnflow.maxflow.layout import TABLES, Memory, tables_of
 
@@ -93,6 +93,18 @@ def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, floa
     return Network(n, depth, causal, capacity.reshape(-1), tables), factor, unlimited
 
 
+def read_capacities(capacities: Any) -> NDArray[np.float64]:
+    """Return capacities as an array. Raises InputError if they are not numbers."""
+    try:
+        return np.asarray(capacities, dtype=np.float64)
+    except Exception as error:  # arrays of other packages raise anything
+        raise InputError(
+            f"capacities are {quote(capacities)}",
+            expected="numbers [layers, positions, positions]",
+            fix="Pass such an array.",
+        ) from error
+
+
 def check_shape(capacities: NDArray[np.float64]) -> tuple[int, int]:
     """Return depth and n of capacities [depth, n, n]; raise ShapeError for other shapes."""
     shape = capacities.shape
@@ -105,12 +117,19 @@ def check_shape(capacities: NDArray[np.float64]) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-def check_indices(name: str, indices: Sequence[int], first: int, last: int) -> NDArray[np.int64]:
+def check_indices(name: str, indices: Any, first: int, last: int) -> NDArray[np.int64]:
     """Return the indices as an array; raise InputError for any outside first … last.
 
     Kernels do not check indices: this does.
     """
-    numbers = [int(index) for index in indices]
+    try:
+        numbers = [index(number) for number in indices]
+    except Exception as error:  # arrays of other packages raise anything
+        raise InputError(
+            f"{name} is {quote(indices)}",
+            expected=f"numbers from {first} to {last}",
+            fix="Pass a list of whole numbers.",
+        ) from error
     for number in numbers:
         if not first <= number <= last:
             raise InputError(

@@ -24,6 +24,7 @@ from attnflow.maxflow.network import (
     build_network,
     check_indices,
     graph_of,
+    read_capacities,
     span,
 )
 from attnflow.maxflow.proofs import UNKNOWN, flow_from_layer_below, guessed_cut
@@ -85,9 +86,9 @@ def max_flow(capacities: NDArray[np.float64], *, layer: int, source: int, sink: 
     >>> pair.edges[1, 0]
     array([0.5, 0.5])
     """
-    network, factor, unlimited = build_network(np.asarray(capacities, dtype=np.float64))
-    check_indices("layer", [layer], 1, network.depth)
-    check_indices("position", [source, sink], 0, network.n - 1)
+    network, factor, unlimited = build_network(read_capacities(capacities))
+    [layer] = check_indices("layer", [layer], 1, network.depth).tolist()
+    source, sink = check_indices("position", [source, sink], 0, network.n - 1).tolist()
     value, residual, side = solve_in_full(network, layer, source, sink)
     shape = (network.depth, network.n, network.n)
     edges = (network.capacity - residual).reshape(shape)[:layer]

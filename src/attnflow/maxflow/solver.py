@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.errors import InputError
+from attnflow.errors import InputError, check_count, check_function, quote
 from attnflow.maxflow.jit import announce_compilation
 from attnflow.maxflow.layout import TABLES, Memory
-from attnflow.maxflow.network import Network, build_network, check_indices
+from attnflow.maxflow.network import Network, build_network, check_indices, read_capacities
 from attnflow.maxflow.pair import (
     INTEGERS,
     PROOFS,
@@ -89,7 +89,9 @@ def max_flows(
     array([[[0.5, 0.5],
             [0. , 1. ]]])
     """
-    network, factor, unlimited = build_network(np.asarray(capacities, dtype=np.float64))
+    check_function("progress", progress)
+    check_tolerance(tolerance)
+    network, factor, unlimited = build_network(read_capacities(capacities))
     n, depth = network.n, network.depth
     asked = np.arange(1, depth + 1) if layers is None else check_indices("layer", layers, 1, depth)
     levels = asked if asked.size == 1 else np.asarray(sorted(set(asked.tolist())), np.int64)
@@ -119,6 +121,17 @@ def max_flows(
         values *= factor
         bounds *= factor
     return FlowValues(values, bounds, counts)
+
+
+def check_tolerance(tolerance: Any) -> None:
+    """Raise InputError unless this is a number from 0."""
+    is_number = isinstance(tolerance, int | float | np.number) and not isinstance(tolerance, bool)
+    if not is_number or not 0 <= tolerance < np.inf:
+        raise InputError(
+            f"tolerance is {quote(tolerance)}",
+            expected="a number from 0",
+            fix="Use 0, which is exact.",
+        )
 
 
 def count_proofs(proofs: Integers) -> dict[str, int]:
@@ -187,12 +200,7 @@ def count_threads(threads: int | None, n_pairs: int) -> int:
 
     threads: the most to use, or None for the number of processors.
     """
-    if threads is not None and threads < 1:
-        raise InputError(
-            f"threads is {threads}",
-            expected="a number from 1",
-            fix="Leave it out to use all processors.",
-        )
+    check_count("threads", threads)
     most = n_pairs // PAIRS_PER_THREAD
     return 1 if most < 2 else min(threads or _count_processors(), most)
 

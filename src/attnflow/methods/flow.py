@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.attribution import Attribution, Normalize, check_normalize, normalize_scores
-from attnflow.errors import InputError, SelectionError, check_type
+from attnflow.errors import InputError, SelectionError, check_type, quote
 from attnflow.graph import AttentionGraph
 from attnflow.maxflow import FlowValues, group_flows, max_flows
 from attnflow.maxflow import group_flow as solve_group
+from attnflow.maxflow.solver import check_tolerance
 from attnflow.progress import Progress
 from attnflow.selection import (
     Layers,
@@ -163,12 +164,8 @@ def flow_bounds(
     `flow`.
     Raises InputError for a negative tolerance.
     """
-    if not tolerance >= 0:
-        raise InputError(
-            f"tolerance is {tolerance}",
-            expected="a number of 0 or more",
-            fix="Use flow() for exact values.",
-        )
+    check_type(graph, AttentionGraph, "Create one: AttentionGraph.from_attentions(attentions).")
+    check_tolerance(tolerance)
     chosen = _choose(graph, layers, positions, tokens)
     values = chosen.solve(threads=threads, progress=progress, tolerance=tolerance)
     settings = {"tolerance": tolerance, "proofs": _used(values.proofs)}
@@ -274,6 +271,8 @@ def saturation(
     Returns [layers, positions]. Saturated flows tie for the maximum, so flow does not rank their
     tokens. The share is large in deep layers.
     """
+    check_type(graph, AttentionGraph, "Create one: AttentionGraph.from_attentions(attentions).")
+    check_type(attribution, Attribution, "Pass the result of flow(graph).")
     if attribution.method != "flow" or attribution.settings.get("normalize") != "none":
         raise InputError(
             f"the attribution is {attribution.method} with "
@@ -375,9 +374,15 @@ def _choose(
 Groups = tuple[tuple[int, ...], ...]
 
 
-def _resolve_groups(graph: AttentionGraph, groups: Sequence[Positions] | None) -> Groups:
+def _resolve_groups(graph: AttentionGraph, groups: Any) -> Groups:
     if groups is None:
         return tuple((i,) for i in range(graph.n_tokens))
+    if not isinstance(groups, Sequence) or isinstance(groups, str):
+        raise SelectionError(
+            f"the sets of positions are {quote(groups)}",
+            expected="a list of sets, each a list of positions",
+            fix="Pass such a list: [[0, 1], [2]].",
+        )
     return tuple(resolve_positions(graph.tokens, graph.n_tokens, group) for group in groups)
 
 

@@ -15,7 +15,7 @@ from attnflow.attribution import Attribution, Normalize, check_normalize, normal
 from attnflow.graph import AttentionGraph
 from attnflow.layers import ResidualWeight, merge_heads, mix_residual
 from attnflow.methods.rollout import multiply_rows, rollout, unstack_layers
-from attnflow.selection import Positions, resolve_layer, resolve_positions
+from attnflow.selection import Positions, as_index, resolve_layer, resolve_positions
 
 
 def head_rollout(
@@ -133,7 +133,7 @@ def _choose_heads(
     graph = AttentionGraph.from_attentions(attentions, residual_weight=residual_weight)
     number = resolve_layer(graph.n_layers, layer)
     source = attentions.layers[number - 1]
-    label = list(range(int(source.shape[0]))) if head is None else head
+    label = list(range(int(source.shape[0]))) if head is None else as_index(head, "head")
     heads = label if isinstance(label, list) else [label]
     merged = [merge_heads(source, k, name_layer(number - 1))[None, :, :] for k in heads]
     attention = merged[0] if head is not None else stack(merged)

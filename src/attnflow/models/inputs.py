@@ -106,7 +106,14 @@ def encode_text(loaded: LoadedModel, text: str, *, truncate: Truncate = "error")
     """
     check_choice("truncate", truncate, get_args(Truncate))
     _check_text(text)
-    encoding = _tokenize(loaded.tokenizer, text)
+    try:
+        encoding = _tokenize(loaded.tokenizer, text)
+    except Exception as error:  # tokenizers raise many kinds of errors
+        raise InputError(
+            f"the text cannot be tokenized ({error})",
+            expected="plain text, and a tokenizer of transformers",
+            fix="Check the text and the tokenizer.",
+        ) from error
     ids = encoding["input_ids"]
     if not text.strip() or not ids:
         raise InputError("the text is empty", expected="at least one word", fix="Pass a text.")
@@ -213,6 +220,21 @@ def _check_text(text: Any) -> None:
         from attnflow.models.token_ids import invalid_type
 
         raise invalid_type(text)
+    if not is_unicode(text):
+        raise InputError(
+            "the text has half of a surrogate pair",
+            expected="valid Unicode",
+            fix="Remove it, or decode the text again.",
+        )
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded; half of a surrogate pair cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _Row(dict[str, Any]):

@@ -13,13 +13,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, TypeAlias
 
-from attnflow.errors import FileError, InputError
+from attnflow.errors import FileError, InputError, quote
 from attnflow.models.builtin import (
     VERB_NUMBER_MODELS,
     find_adapter,
     find_encoder,
     find_verb_number,
 )
+from attnflow.models.hub import hub_access, is_reachable
 from attnflow.optional import import_optional
 
 Task: TypeAlias = Literal["classifier", "masked_lm", "causal_lm", "seq2seq", "encoder"]
@@ -39,6 +40,7 @@ TEXT_TASKS: tuple[TaskRow, ...] = (
 )
 WEIGHTS_FILES = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
+MAX_NAME = 1000  # characters of a path or a hub name
 NAMED_WEIGHTS = 5  # of those that are missing, in an error message
 NO_LIMIT = 10**6  # tokenizers without a limit have a model_max_length of 1e30
 
@@ -142,7 +144,8 @@ def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
             fix="Pass it as tokenizer=...",
         )
     if tokenizer is None or isinstance(tokenizer, str | Path):
-        tokenizer = load_tokenizer(str(tokenizer or source))
+        tokenizer = load_tokenizer(str(source if tokenizer is None else tokenizer))
+    _check_tokenizer(tokenizer)
     return LoadedModel(loaded, tokenizer, task, name, find_max_length(loaded, tokenizer))
 
 
@@ -164,7 +167,20 @@ def _load_by_name(name: str) -> tuple[Task, Any]:
 def _replace_tokenizer(loaded: LoadedModel, tokenizer: Any) -> LoadedModel:
     if isinstance(tokenizer, str | Path):
         tokenizer = load_tokenizer(str(tokenizer))
+    _check_tokenizer(tokenizer)
     return replace(loaded, tokenizer=tokenizer, max_length=find_max_length(loaded.model, tokenizer))
+
+
+def _check_tokenizer(tokenizer: Any) -> None:
+    """Raise InputError unless the object is a tokenizer."""
+    names = ("convert_ids_to_tokens", "model_max_length")
+    is_class = isinstance(tokenizer, type)
+    if is_class or not callable(tokenizer) or not all(hasattr(tokenizer, n) for n in names):
+        raise InputError(
+            f"tokenizer is {quote(tokenizer)}",
+            expected="a tokenizer of transformers, a folder or a hub name",
+            fix="Pass one of these.",
+        )
 
 
 def find_source(model: Any, expected: str) -> str:
@@ -172,7 +188,7 @@ def find_source(model: Any, expected: str) -> str:
 
     Raises InputError if the object is not a model. expected: what to ask for then.
     """
-    if not callable(getattr(model, "forward", None)):
+    if isinstance(model, type) or not callable(getattr(model, "forward", None)):
         raise InputError(
             f"model is of type {type(model).__name__}", expected=expected, fix="Pass one of these."
         )
@@ -185,9 +201,16 @@ def load_tokenizer(name: str) -> Any:
     Raises FileError if there is none, where transformers would create an empty tokenizer.
     """
     transformers = import_optional("transformers", "loading a tokenizer")
+    _check_name(name)
     name = str(find_encoder()) if find_adapter(name) else name
     own = find_verb_number(name)
     folder = own or Path(name)
+    if folder.is_file():
+        raise FileError(
+            f"the tokenizer {name} is a file",
+            expected="a folder with tokenizer.json",
+            fix=f"Use the folder {folder.parent}.",
+        )
     if folder.is_dir() and not any(any(folder.glob(file)) for file in TOKENIZER_FILES):
         raise FileError(
             f"the folder {name} has no tokenizer",
@@ -197,7 +220,8 @@ def load_tokenizer(name: str) -> Any:
     try:
         if own is not None:
             return transformers.PreTrainedTokenizerFast.from_pretrained(str(own))
-        return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        with hub_access(name):
+            return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # transformers raises many kinds of errors
         raise FileError(
             f"no tokenizer can be loaded from {name} ({first_line(error)})",
@@ -284,6 +308,12 @@ def on_device(model: Any, device: Any) -> Iterator[None]:
             model.to(before[0])
 
 
+def check_device(device: Any) -> None:
+    """Raise InputError unless torch can use a device here; None is the default."""
+    if device is not None:
+        move_model(import_optional("torch", "using a device").nn.Linear(1, 1), device)
+
+
 def move_model(model: Any, device: Any) -> None:
     """Move a model to a device. Raises InputError if it cannot be moved there."""
     torch = import_optional("torch", "moving a model to a device")
@@ -292,9 +322,9 @@ def move_model(model: Any, device: Any) -> None:
         if place.type == "meta":
             raise RuntimeError("tensors on meta have no values")
         model.to(place)
-    except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
+    except Exception as error:  # torch raises many kinds of errors
         raise InputError(
-            f"the model cannot be moved to the device {device!r} ({first_line(error)})",
+            f"the model cannot be moved to the device {quote(device)} ({first_line(error)})",
             expected='a device that torch can use here, such as "cpu" or "cuda"',
             fix="Choose another device with --device (device=...).",
         ) from error
@@ -315,7 +345,7 @@ def load_checkpoint(name: str, tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
     loaders = {task: loader for task, _, loader in tasks}
     loader = getattr(transformers, loaders.get(task, "AutoModel"))
     try:
-        with errors_only():
+        with hub_access(name), errors_only():
             model, report = loader.from_pretrained(
                 name,
                 use_safetensors=True,
@@ -359,15 +389,18 @@ def read_config(name: str) -> dict[str, Any]:
     folder = Path(name)
     _check_folder(name, folder)
     try:
-        config: Any = PretrainedConfig.get_config_dict(name)[0]
+        with hub_access(name):
+            config: Any = PretrainedConfig.get_config_dict(name)[0]
     except (AttributeError, OSError, TypeError, ValueError) as error:
         if folder.is_dir():
             raise _invalid_config(name, first_line(error)) from error
         # Hub names have no spaces.
         is_text = " The text comes before the model: explain(text, model)." if " " in name else ""
+        where = "in the cache or on the hub"
+        if not is_reachable():
+            where = "in the cache, and the hub cannot be reached"
         raise FileError(
-            f"there is no folder {name}, and no model of that name in the cache or on the hub, "
-            "or the hub cannot be reached",
+            f"there is no folder {name}, and no model of that name {where}",
             expected="a hub name, or a folder written by model.save_pretrained",
             fix=f"Check the name. Without a network, use a folder.{is_text}",
         ) from error
@@ -376,8 +409,19 @@ def read_config(name: str) -> dict[str, Any]:
     return config
 
 
+def _check_name(name: str) -> None:
+    """Raise FileError for a name that neither a folder nor a model on the hub can have."""
+    if not name or len(name) > MAX_NAME or not name.isprintable():
+        raise FileError(
+            f"the model or tokenizer is {quote(name)}",
+            expected="a hub name, or a folder written by save_pretrained",
+            fix="Check the name. The text comes before the model: explain(text, model).",
+        )
+
+
 def _check_folder(name: str, folder: Path) -> None:
     """Raise FileError if the path exists and cannot be a checkpoint."""
+    _check_name(name)
     if folder.is_file():
         raise FileError(
             f"{name} is a file",
@@ -427,8 +471,9 @@ def _check_safetensors(name: str) -> None:
 
     for file in WEIGHTS_FILES:
         try:
-            if cached_file(name, file):
-                return
+            with hub_access(name):
+                if cached_file(name, file):
+                    return
         except OSError:
             continue
     pickles = sorted(p.name for p in Path(name).glob("*.bin")) if Path(name).is_dir() else []

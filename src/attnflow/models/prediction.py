@@ -12,10 +12,10 @@ from typing import Any
 
 from attnflow.errors import InputError, SelectionError
 from attnflow.explanation import Outcome, Prediction
-from attnflow.models.inputs import EncodedText
+from attnflow.models.inputs import EncodedText, is_unicode
 from attnflow.models.loading import LoadedModel
 from attnflow.optional import import_optional
-from attnflow.selection import Position, resolve_position
+from attnflow.selection import Position, as_index, resolve_position
 from attnflow.words import STARTS, plain_token
 
 SHOWN = 5  # the number of outcomes in `Prediction.top`
@@ -222,14 +222,15 @@ def resolve_target(loaded: LoadedModel, target: int | str, n: int) -> int:
 
     Raises SelectionError if there is none, or if the text is more than one token.
     """
-    if not hasattr(target, "__index__"):
+    if isinstance(target, str):
         find = _find_class if loaded.task == "classifier" else _find_token
-        return find(loaded, str(target), n)
-    if not 0 <= int(target) < n:
+        return find(loaded, target, n)
+    number = as_index(target, "target")
+    if not 0 <= number < n:
         raise SelectionError(
             f"there is no target {target}", expected=f"0 to {n - 1}", fix="Use its index or name."
         )
-    return int(target)
+    return number
 
 
 def _find_class(loaded: LoadedModel, target: str, n: int) -> int:
@@ -254,6 +255,12 @@ def _find_token(loaded: LoadedModel, target: str, n: int) -> int:
     too.
     """
     tokenizer, word = loaded.tokenizer, target.removeprefix(" ")
+    if not is_unicode(target):
+        raise SelectionError(
+            f"the target is {target!r}, with half of a surrogate pair",
+            expected="valid Unicode",
+            fix="Use the index of the token.",
+        )
     # Some tokenizers add the space themselves, and return two tokens if there is one already.
     candidates = [
         tokenizer(text, add_special_tokens=False)["input_ids"] for text in (f" {word}", word)

@@ -104,7 +104,10 @@ def _shorten(numbers: Sequence[int]) -> str:
 
 def to_list(inputs: Any) -> list[Any]:
     """Convert an array, tensor or iterable to a list; arrays in a list to nested lists."""
-    values = inputs.tolist() if hasattr(inputs, "tolist") else inputs
+    try:
+        values = inputs.tolist() if hasattr(inputs, "tolist") else inputs
+    except Exception:  # such as a tensor without values
+        raise invalid_type(inputs) from None
     if isinstance(values, bytes) or not isinstance(values, Iterable):
         raise invalid_type(inputs)
     return [item.tolist() if hasattr(item, "tolist") else item for item in values]

@@ -8,6 +8,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
+from os.path import isfile
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.arrays import shape_text, to_numpy
-from attnflow.errors import FileError, InputError
+from attnflow.errors import FileError, InputError, quote
 from attnflow.explanation import ImageGrid
 from attnflow.models.builtin import find_adapter, find_verb_number
+from attnflow.models.hub import hub_access
 from attnflow.models.loading import (
     LoadedModel,
     Task,
@@ -148,9 +150,10 @@ def load_processor(name: str) -> Any:
         )
     try:
         # The "pil" backend gives the same pixels with and without torchvision.
-        return transformers.AutoImageProcessor.from_pretrained(
-            name, backend="pil", trust_remote_code=False
-        )
+        with hub_access(name):
+            return transformers.AutoImageProcessor.from_pretrained(
+                name, backend="pil", trust_remote_code=False
+            )
     except Exception as error:  # transformers raises many kinds of errors
         raise FileError(
             f"no image processor can be loaded from {name} ({first_line(error)})",
@@ -231,7 +234,7 @@ def open_image(image: Any) -> tuple[str, Any]:
     if not isinstance(image, str | PathLike):
         return "image", pillow.fromarray(_to_bytes(image))
     path = Path(image)
-    if not path.is_file():
+    if not isfile(path):  # noqa: PTH113 - Path raises if the name is too long
         raise FileError(
             f"there is no file {path}",
             expected="an image file, such as PNG or JPEG",
@@ -255,7 +258,14 @@ def _pillow(module: str) -> Any:
 
 def _to_bytes(image: Any) -> NDArray[np.uint8]:
     """Convert an array to [height, width] or [height, width, channels] of bytes."""
-    array = to_numpy(image) if hasattr(image, "shape") else np.asarray(image)
+    try:
+        array = to_numpy(image) if hasattr(image, "shape") else np.asarray(image)
+    except Exception as error:  # arrays of other packages raise anything
+        raise InputError(
+            f"the image is {quote(image)}",
+            expected="a Pillow image, the path of a file, or numbers [height, width]",
+            fix="Convert the image to one of these.",
+        ) from error
     if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3, 4):
         array = np.moveaxis(array, 0, -1)  # channels first, as in torch
     if array.ndim == 3 and array.shape[2] == 1:

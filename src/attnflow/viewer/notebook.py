@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, Unpack
 from uuid import uuid4
 
-from attnflow.errors import AttnflowError, InputError
+from attnflow.errors import AttnflowError, InputError, check_text
 from attnflow.explanation import Explanation, ViewOptions
 from attnflow.optional import import_optional
 from attnflow.viewer.page import MODULE, inline_module, read_asset
@@ -31,6 +31,7 @@ def show(*explanations: Explanation, title: str | None = None, **view: Unpack[Vi
     is shown instead.
     Raises MissingDependencyError without anywidget.
     """
+    check_text("title", title)
     payload = make_payload(explanations, title=title, **view)
     return _widget_class()(
         header=payload.header_json(),

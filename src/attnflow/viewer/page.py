@@ -12,10 +12,11 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from os import PathLike
+from os.path import isdir
 from pathlib import Path
 from typing import Unpack
 
-from attnflow.errors import FileError
+from attnflow.errors import FileError, check_choice, check_function, check_path, check_text
 from attnflow.explanation import Explanation, KeepHeads, ViewOptions
 from attnflow.progress import Progress
 from attnflow.storage import DiskError, write_atomic
@@ -52,6 +53,10 @@ def to_html(
     Returns the path. An existing file is replaced only once the new one is complete.
     Raises FileError if the file cannot be written; an unusable path is detected before computing.
     """
+    check_path(path)
+    check_text("title", title)
+    check_function("progress", progress)
+    check_choice("keep_heads", keep_heads, ("auto", True, False))
     target = Path(path)
     check_target(target)
     payload = make_payload(explanations, title=title, **view)
@@ -70,7 +75,7 @@ def to_html(
 
 def check_target(path: Path) -> None:
     """Raise FileError if no file can be written to this path; call it before a long run."""
-    if path.is_dir():
+    if isdir(path):  # noqa: PTH112 - Path raises if the name is too long
         raise FileError(
             f"{path} is a folder",
             expected="the name of a file",

@@ -52,7 +52,7 @@ class InlinePool:
     def __init__(self, models, limits):
         self.models, self.limits = models, limits
 
-    def run(self, task, report):
+    def run(self, task, report, abandoned=bool):  # noqa: ARG002 - as WorkerPool's
         return task.run(self.models, self.limits, report)
 
     def close(self):

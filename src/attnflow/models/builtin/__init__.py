@@ -12,6 +12,7 @@ here loads torch. Then read `verb_number` and `minilm`. Training is in `attnflow
 
 import json
 from importlib.util import find_spec
+from os.path import exists, isfile
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +38,8 @@ def find_verb_number(name: str) -> Path | None:
     Returns None for any other model.
     """
     folder = Path(name)
-    if not folder.exists() and name in VERB_NUMBER_MODELS:
+    # Path raises if the name is too long.
+    if not exists(name) and name in VERB_NUMBER_MODELS:  # noqa: PTH110
         return _WEIGHTS / name
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -54,9 +56,9 @@ def find_adapter(name: str) -> Path | None:
     Returns None for any other model.
     """
     folder = Path(name)
-    if not folder.exists() and name in ADAPTERS:
+    if not exists(name) and name in ADAPTERS:  # noqa: PTH110
         return _WEIGHTS / name
-    return folder if (folder / ADAPTER_FILE).is_file() else None
+    return folder if isfile(folder / ADAPTER_FILE) else None  # noqa: PTH113
 
 
 def find_encoder() -> Path:

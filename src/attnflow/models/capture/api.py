@@ -127,7 +127,7 @@ def capture_graphs(
         roles, layers, output = _capture_gradient_edges(
             model, inputs, weighting, heads, target, kept_heads
         )
-    elif weighting.needs == "contributions" or residual == "measured":
+    elif weighting.needs == "contributions" or _is_measured(residual):
         roles, layers, output = _capture_contribution_edges(
             model, inputs, weighting, heads, kept_heads
         )
@@ -422,3 +422,7 @@ def _find_padding(roles: Roles, inputs: Mapping[str, Any], tokens: Tokens) -> Pa
     check_examples(tokens, n_examples)
     n = sizes.get("self", sizes.get("encoder", 0))
     return Padding(inputs, n_examples, n, sizes.get("decoder", 0))
+
+
+def _is_measured(residual: Any) -> bool:
+    return isinstance(residual, str) and residual == "measured"

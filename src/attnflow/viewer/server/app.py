@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -24,12 +24,20 @@ from attnflow.errors import AttnflowError
 from attnflow.viewer.page import MODULE, read_asset
 from attnflow.viewer.payload import Payload, flow_rows
 from attnflow.viewer.server.jobs import Jobs
-from attnflow.viewer.server.security import App, BusyError, Guard, Limits, RequestError
+from attnflow.viewer.server.security import (
+    App,
+    BusyError,
+    Guard,
+    Limits,
+    RequestError,
+    shorten_message,
+)
 from attnflow.viewer.server.tasks import ExplainTask, ModelInfo, ReadTask
 
 JSON, BINARY = "application/json", "application/octet-stream"
 MAX_EXAMPLES = 2  # to compare
 MAX_TITLE = 200  # characters of the name of an uploaded file
+PAUSE_SECONDS = 5.0  # between two parts of a body
 MAX_UPLOADS = 2  # at the same time, because each is held in memory
 BYTES_PER_CHARACTER = 12  # of JSON at most: "\\ud83d\\ude00"
 # All static files, read once and served under these paths only.
@@ -42,11 +50,17 @@ ASSETS = {
 
 
 def create_app(
-    jobs: Jobs, models: Sequence[ModelInfo], *, limits: Limits, hosts: frozenset[str]
+    jobs: Jobs,
+    models: Sequence[ModelInfo],
+    *,
+    limits: Limits,
+    hosts: frozenset[str],
+    token: str = "",
 ) -> App:
     """Create the ASGI application.
 
     models: the models that the workers have loaded, in the same order. hosts: allowed hostnames.
+    token: if it is not empty, requests must have it; see `Guard`.
     The jobs are closed when the application shuts down.
     """
     routes = Routes(jobs, models, limits)
@@ -64,6 +78,7 @@ def create_app(
             Route("/api/explanations", routes.explain, methods=["POST"]),
             Route("/api/attentions", routes.upload, methods=["POST"]),
             Route("/api/jobs/{id}", routes.job),
+            Route("/api/jobs/{id}", routes.cancel, methods=["DELETE"]),
             Route(f"{result}/header", routes.header),
             Route(f"{result}/chunks/{{key:path}}", routes.chunk),
             Route(f"{result}/flow", routes.flow),
@@ -75,7 +90,7 @@ def create_app(
         },
         lifespan=lifespan,
     )
-    return Guard(app, hosts)
+    return Guard(app, hosts, token)
 
 
 class Routes:
@@ -135,6 +150,12 @@ class Routes:
             raise _not_stored("computation")
         return respond_json(asdict(job))
 
+    async def cancel(self, request: Request) -> Response:
+        """Give up a job."""
+        if not self._jobs.cancel(request.path_params["id"]):
+            raise _not_stored("computation")
+        return respond_json({})
+
     async def header(self, request: Request) -> Response:
         """The header of a result."""
         return Response(self._result(request).header_json().encode("ascii"), media_type=JSON)
@@ -192,23 +213,25 @@ def check_content_type(request: Request, expected: str) -> None:
 async def read_body(request: Request, limit: int, seconds: float, too_large: RequestError) -> bytes:
     """Read the body. too_large: raised if it has more than `limit` bytes.
 
-    Raises RequestError if it does not arrive in time.
+    Raises RequestError if it does not arrive in time, or if its sender pauses or leaves.
     """
     length = request.headers.get("content-length", "0")
     if not length.isdigit() or int(length) > limit:
         raise too_large
     parts, size = [], 0
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds) as timeout:
+            end = timeout.when() or 0.0
             async for part in request.stream():
                 size += len(part)
                 if size > limit:
                     raise too_large
                 parts.append(part)
-    except TimeoutError:
+                timeout.reschedule(min(end, asyncio.get_running_loop().time() + PAUSE_SECONDS))
+    except (TimeoutError, ClientDisconnect):
         raise RequestError(
             "the body is incomplete",
-            expected=f"all of it within {seconds:g} seconds",
+            expected=f"all of it within {seconds:g} seconds, without pauses",
             fix="Send it faster.",
             status=408,
         ) from None
@@ -245,6 +268,10 @@ def _read_example(example: Any, n_models: int, limits: Limits) -> tuple[str, int
     text, model = fields.get("text"), fields.get("model")
     if not isinstance(text, str) or not text.strip():
         raise RequestError("there is no text", expected="at least one word", fix="Enter a text.")
+    if any(0xD800 <= ord(character) < 0xE000 for character in text):
+        raise RequestError(
+            "the text has half of a surrogate pair", expected="valid Unicode", fix="Remove it."
+        )
     if len(text) > limits.text_length:
         raise _text_too_long(f"the text has {len(text)} characters", limits)
     if type(model) is not int or not 0 <= model < n_models:
@@ -276,7 +303,7 @@ def respond_json(value: Any, status: int = 200) -> Response:
 async def respond_error(_: Request, error: Any) -> Response:
     """The response to an invalid request."""
     status = error.status if isinstance(error, RequestError) else 422
-    return respond_json({"error": str(error)}, status)
+    return respond_json({"error": shorten_message(error)}, status)
 
 
 async def respond_http_error(_: Request, error: Any) -> Response:

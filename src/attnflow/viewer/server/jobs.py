@@ -7,15 +7,25 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from logging import getLogger
 from threading import Lock
+from time import monotonic
 from typing import Any
 
 from attnflow.errors import AttnflowError
 from attnflow.viewer.payload import Payload
-from attnflow.viewer.server.security import BusyError, Limits, RequestError, crash_error
+from attnflow.viewer.server.security import (
+    BusyError,
+    Limits,
+    RequestError,
+    abandoned_error,
+    crash_error,
+    shorten_message,
+)
 from attnflow.viewer.server.tasks import FlowTask, Task
 from attnflow.viewer.server.workers import WorkerPool
 
 logger = getLogger(__name__)
+
+ABANDONED = 10.0  # seconds after which a job that no page asks for is given up
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,7 @@ class Jobs:
         self._lock = Lock()
         self._pending = 0  # running and waiting
         self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._seen: dict[str, float] = {}  # when the page last asked for a job
         self._results: OrderedDict[str, Payload] = OrderedDict()
 
     def submit(self, task: Task, *, cleanup: Callable[[], None] | None = None) -> str:
@@ -55,20 +66,29 @@ class Jobs:
         self._enter()
         job_id = secrets.token_urlsafe(12)
         with self._lock:
-            self._jobs[job_id] = Job()
+            self._jobs[job_id], self._seen[job_id] = Job(), monotonic()
             while len(self._jobs) > 4 * (self._limits.results + self._limits.waiting):
-                self._jobs.popitem(last=False)
+                old, _ = self._jobs.popitem(last=False)
+                self._seen.pop(old, None)
 
-        def run() -> None:
-            try:
-                self._run(job_id, task)
-            finally:
-                self._leave()
-                if cleanup is not None:
-                    cleanup()
+        def end(_: object) -> None:
+            self._leave()
+            if cleanup is not None:
+                cleanup()
 
-        self._threads.submit(run)
+        # Called also if the job is cancelled before it runs.
+        self._threads.submit(self._run, job_id, task).add_done_callback(end)
         return job_id
+
+    def cancel(self, job_id: str) -> bool:
+        """Give up a job; a running one ends when another waits for its worker.
+
+        Returns whether there is such a job.
+        """
+        with self._lock:
+            if job_id in self._jobs:
+                self._seen[job_id] = -ABANDONED
+            return job_id in self._jobs
 
     def flow(self, payload: Payload, example: int, position: int, layer: int) -> "Future[Any]":
         """Compute the flow of one position at one layer; the future's result is [tokens].
@@ -84,7 +104,18 @@ class Jobs:
     def job(self, job_id: str) -> Job | None:
         """The state of a job; None if there is no such job."""
         with self._lock:
+            if self._seen.get(job_id, -ABANDONED) > 0:
+                self._seen[job_id] = monotonic()
             return self._jobs.get(job_id)
+
+    def _is_abandoned(self, job_id: str) -> bool:
+        """Whether no page waits for a job any more."""
+        with self._lock:
+            return monotonic() - self._seen.get(job_id, -ABANDONED) > ABANDONED
+
+    def _is_in_the_way(self, job_id: str) -> bool:
+        """Whether a running job is abandoned while others wait."""
+        return self._is_abandoned(job_id) and self._pending > self._limits.workers
 
     def result(self, result_id: str) -> Payload | None:
         """A stored result, which becomes the most recently used; None if there is none."""
@@ -116,10 +147,12 @@ class Jobs:
             self._update(job_id, state="running", stage=stage, done=done, total=total)
 
         try:
-            payload = self._pool.run(task, report)
+            if self._is_abandoned(job_id):
+                raise abandoned_error()
+            payload = self._pool.run(task, report, lambda: self._is_in_the_way(job_id))
         except AttnflowError as error:
             status = error.status if isinstance(error, RequestError) else 422
-            self._update(job_id, state="failed", error=str(error), status=status)
+            self._update(job_id, state="failed", error=shorten_message(error), status=status)
         except Exception as error:  # a bug of ours must not leave the page waiting
             logger.exception("a job failed")
             crash = crash_error(type(error).__name__)

@@ -7,8 +7,11 @@ it. Therefore the Host must be an allowed one, and requests from other origins a
 import json
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
+from ipaddress import ip_address
+from secrets import compare_digest
+from socket import getfqdn, gethostname
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from attnflow.errors import AttnflowError
 
@@ -20,6 +23,8 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ALL_INTERFACES = ("", "0.0.0.0", "::")
+MAX_PART = 1000  # characters of a part of an error message
+COOKIE = "attnflow-token"
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -39,6 +44,7 @@ class Limits:
     """How much a request may ask for, and how much the server stores.
 
     text_length: characters of a text. tokens: tokens of a text or of saved attentions.
+    layers: layers of saved attentions.
     upload_bytes: size of saved attentions. seconds: duration of a computation.
     workers: computations at the same time. waiting: computations in the queue.
     results: stored results. result_bytes: their memory; the newest result is always kept.
@@ -46,6 +52,7 @@ class Limits:
 
     text_length: int = 5_000
     tokens: int = 512
+    layers: int = 200
     upload_bytes: int = 64_000_000
     seconds: float = 60.0
     workers: int = 1
@@ -85,6 +92,25 @@ class BusyError(RequestError):
     status = 503
 
 
+def abandoned_error() -> RequestError:
+    """The error for a computation that no page waits for."""
+    return RequestError(
+        "the computation was cancelled, or no page asked for it.", fix="Start it again.", status=410
+    )
+
+
+def shorten(text: str) -> str:
+    """The start and the end of a long part of a message; names in files can be of any length."""
+    half = MAX_PART // 2
+    return text if len(text) <= MAX_PART else f"{text[:half]} ... {text[-half:]}"
+
+
+def shorten_message(error: AttnflowError) -> str:
+    """The message of an error, of limited length."""
+    parts = (shorten(part) for part in (error.given, error.expected, error.fix))
+    return str(AttnflowError(*parts))
+
+
 def crash_error(reason: str) -> CrashError:
     """The error for a computation that failed for this reason."""
     return CrashError(
@@ -95,18 +121,25 @@ def crash_error(reason: str) -> CrashError:
 def allowed_hosts(host: str, more: Iterable[str] = ()) -> frozenset[str]:
     """The hostnames that the server responds to: loopback, its own address, and additional ones.
 
-    >>> sorted(allowed_hosts("0.0.0.0", ["Box.example"]))
-    ['127.0.0.1', '::1', 'box.example', 'localhost']
+    A server that listens on all interfaces also responds to the name of the machine.
+
+    >>> sorted(allowed_hosts("192.0.2.1", ["Box.example"]))
+    ['127.0.0.1', '192.0.2.1', '::1', 'box.example', 'localhost']
     """
-    own = () if host in ALL_INTERFACES else (host,)
+    own = (gethostname(), getfqdn()) if host in ALL_INTERFACES else (host,)
     return frozenset(name.lower() for name in (*LOOPBACK, *own, *more))
 
 
 class Guard:
-    """Middleware that checks the Host and Origin of requests, and adds headers to responses."""
+    """Middleware that checks the token, Host and Origin of requests, and adds headers to responses.
 
-    def __init__(self, app: App, hosts: frozenset[str]) -> None:
-        self._app, self._hosts = app, hosts
+    token: if it is not empty, every request must have it: in the URL of the page, which stores it
+    in a cookie, or in the header Authorization. A page of another site has neither, so the server
+    then also responds to its IP addresses.
+    """
+
+    def __init__(self, app: App, hosts: frozenset[str], token: str = "") -> None:
+        self._app, self._hosts, self._token = app, hosts, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -123,6 +156,9 @@ class Guard:
         try:
             self._check_host(scope)
             self._check_origin(scope)
+            if self._token and self._has_token_in_url(scope):
+                return await self._store_token(send_with_headers)
+            self._check_token(scope)
         except RequestError as error:
             return await _reject(error, scope, send_with_headers)
         return await self._app(scope, receive, send_with_headers)
@@ -133,13 +169,46 @@ class Guard:
                 f"the protocol is {scope['type']}", expected="HTTP", fix="Use a web browser."
             )
         host = _host_header(scope)
-        if _hostname(host) not in self._hosts:
+        name = _hostname(host)
+        if name not in self._hosts and not (self._token and _is_ip_address(name)):
             raise RequestError(
                 f"the request is for the host {host[:80]!r}",
                 expected=f"one of {', '.join(sorted(self._hosts))}",
                 fix="Use such an address, or start the server with --allow-host NAME.",
                 status=421,
             )
+
+    def _has_token_in_url(self, scope: Scope) -> bool:
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        is_page = scope["path"] == "/" and scope["method"] == "GET"
+        return is_page and any(map(self._is_token, query.get("token", [])))
+
+    def _check_token(self, scope: Scope) -> None:
+        """Raise RequestError unless a request has the token, if one is required."""
+        headers = dict(scope["headers"])
+        cookies = headers.get(b"cookie", b"").decode("latin-1").split(";")
+        pairs = (cookie.strip().partition("=") for cookie in cookies)
+        values = [value for name, _, value in pairs if name == COOKIE]
+        scheme, _, credentials = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        if scheme.lower() in ("bearer", "token"):
+            values.append(credentials.strip())
+        if self._token and not any(map(self._is_token, values)):
+            raise RequestError(
+                "the request has no valid token",
+                expected="the token that the server printed when it started",
+                fix="Open the URL that the server printed, with ?token=... at its end.",
+                status=401,
+            )
+
+    def _is_token(self, value: str) -> bool:
+        return compare_digest(value.encode("utf-8", "replace"), self._token.encode())
+
+    async def _store_token(self, send: Send) -> None:
+        """Store the token in a cookie, and open the page without it."""
+        cookie = f"{COOKIE}={self._token}; Path=/; HttpOnly; SameSite=Strict"
+        headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 303, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
 
     def _check_origin(self, scope: Scope) -> None:
         host = _host_header(scope)
@@ -173,11 +242,18 @@ def _hostname(host: str) -> str:
         return ""
 
 
+def _is_ip_address(name: str) -> bool:
+    try:
+        return bool(ip_address(name))
+    except ValueError:
+        return False
+
+
 async def _reject(error: RequestError, scope: Scope, send: Send) -> None:
     if scope["type"] != "http":
         await send({"type": "websocket.close", "code": 1008})
         return
-    body = json.dumps({"error": str(error)}).encode("ascii")
+    body = json.dumps({"error": shorten_message(error)}).encode("ascii")
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

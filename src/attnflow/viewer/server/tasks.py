@@ -4,8 +4,8 @@ A task is pickled, sent to a worker, and its result is sent back. Modules that l
 imported when a task runs, so that the server process does not load it.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from logging import ERROR, getLogger
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.errors import InputError, MissingDependencyError
+from attnflow.errors import AttnflowError, InputError, MissingDependencyError
 from attnflow.explanation import Explanation
 from attnflow.graph import AttentionGraph
 from attnflow.models.builtin import find_verb_number
@@ -40,6 +40,18 @@ class Task(Protocol):
         """Compute the result. models: those that the worker has loaded."""
 
 
+@contextmanager
+def hidden_path(path: str, name: str) -> Iterator[None]:
+    """Replace a path in errors: the browser should not learn where the server stores files."""
+    try:
+        yield
+    except AttnflowError as error:
+        parts = (error.given, error.expected, error.fix)
+        raise InputError(*(part.replace(path, name) for part in parts)) from None
+    except Exception as error:  # models and tokenizers raise anything
+        raise RuntimeError(str(error).replace(path, name)) from error
+
+
 @dataclass(frozen=True)
 class ExplainTask:
     """Explain texts. examples: each a text and the index of its model; several are compared."""
@@ -53,8 +65,10 @@ class ExplainTask:
         explanations = []
         for i, (text, model) in enumerate(self.examples):
             report("running the model", i, len(self.examples))
-            _check_length(models[model], text, limits)
-            explanations.append(explain(text, models[model]))
+            loaded = models[model]
+            with hidden_path(loaded.name, display_name(loaded.name)):
+                _check_length(loaded, text, limits)
+                explanations.append(explain(text, loaded))
         return _compute_payload(explanations, None, report)
 
 
@@ -75,12 +89,14 @@ class ReadTask:
         from attnflow.attentions import Attentions
 
         report("reading the file", 0, 0)
-        try:
+        with hidden_path(self.path, "the file"):
             attentions = Attentions.load(self.path)
-        except InputError as error:
-            # The browser should not learn where the server stores files.
-            parts = (error.given, error.expected, error.fix)
-            raise InputError(*(part.replace(self.path, "the file") for part in parts)) from None
+        if attentions.n_layers > limits.layers:
+            raise InputError(
+                f"the file has {attentions.n_layers} layers",
+                expected=f"at most {limits.layers}",
+                fix="Save fewer layers.",
+            )
         n_tokens, length = attentions.n_tokens, sum(map(len, attentions.tokens))
         if n_tokens > limits.tokens or length > limits.text_length:
             raise InputError(
@@ -140,9 +156,14 @@ def load_models(names: Sequence[str], report: Report) -> "list[LoadedModel]":
     return models
 
 
+def display_name(name: str) -> str:
+    """The name of a model on the page: for a folder, its last part."""
+    return Path(name).resolve().name if Path(name).exists() else name
+
+
 def describe_model(model: "LoadedModel") -> ModelInfo:
     """Describe a model for the page, with an example text that suits it."""
-    label = Path(model.name).resolve().name if Path(model.name).exists() else model.name
+    label = display_name(model.name)
     mask = getattr(model.tokenizer, "mask_token", None)
     if model.task == "masked_lm" and mask:
         example = MASKED_EXAMPLE.format(mask)
@@ -164,7 +185,14 @@ def _check_text_model(name: str) -> None:
 
 def _check_length(model: "LoadedModel", text: str, limits: Limits) -> None:
     """Raise InputError if a text has more tokens than the model or the server allows."""
-    n_tokens = len(model.tokenizer(text, verbose=False)["input_ids"])
+    try:
+        n_tokens = len(model.tokenizer(text, verbose=False)["input_ids"])
+    except Exception as error:  # tokenizers raise many kinds of errors
+        raise InputError(
+            f"the text cannot be tokenized ({type(error).__name__})",
+            expected="plain text",
+            fix="Remove unusual characters.",
+        ) from error
     given = f"the text has {n_tokens} tokens, including special tokens"
     if model.max_length is not None and n_tokens > model.max_length:
         raise InputError(

@@ -20,9 +20,16 @@ from typing import Any
 
 from attnflow import errors
 from attnflow.errors import AttnflowError
-from attnflow.viewer.server.security import Limits, TimeLimitError, crash_error
+from attnflow.viewer.server.security import (
+    Limits,
+    TimeLimitError,
+    abandoned_error,
+    crash_error,
+    shorten,
+)
 from attnflow.viewer.server.tasks import ModelInfo, Report, Task, describe_model, load_models
 
+CHECK_SECONDS = 1.0  # between checks whether a task is still needed
 START_SECONDS = 1800.0  # to load the models, which may have to be downloaded
 
 
@@ -55,7 +62,8 @@ class Failure:
     def from_error(cls, error: AttnflowError) -> "Failure":
         """Take an error apart; a class from elsewhere becomes its base in attnflow.errors."""
         known = (base for base in type(error).__mro__ if base.__module__ == errors.__name__)
-        return cls(next(known).__name__, error.given, error.expected, error.fix)
+        parts = (shorten(part) for part in (error.given, error.expected, error.fix))
+        return cls(next(known).__name__, *parts)
 
     def to_error(self) -> AttnflowError:
         """Put the error together again."""
@@ -95,9 +103,10 @@ class WorkerPool:
         finally:
             self._idle.put(worker)
 
-    def run(self, task: Task, report: Report) -> Any:
+    def run(self, task: Task, report: Report, abandoned: Callable[[], bool] = bool) -> Any:
         """Wait for an idle worker, and run a task on it. The time limit excludes the wait.
 
+        abandoned: whether the task should be stopped, because nobody needs its result.
         Raises the AttnflowError that the task raised, TimeLimitError or CrashError.
         """
         worker = self._idle.get()
@@ -105,7 +114,7 @@ class WorkerPool:
             if worker is None or not worker.alive:
                 worker = None
                 worker = self._start_worker(report)
-            return worker.run(task, report, self._limits.seconds)
+            return worker.run(task, report, self._limits.seconds, abandoned)
         finally:
             if worker is not None and not worker.alive:
                 self._workers.discard(worker)
@@ -153,14 +162,16 @@ class Worker:
         """Wait until the models are loaded. Raises InputError if one cannot be loaded."""
         self.models = self._wait(report, START_SECONDS)
 
-    def run(self, task: Task, report: Report, seconds: float) -> Any:
+    def run(
+        self, task: Task, report: Report, seconds: float, abandoned: Callable[[], bool] = bool
+    ) -> Any:
         """Run a task. Raises what `WorkerPool.run` raises; the last two errors end the worker."""
         try:
             self._connection.send(task)
         except OSError:
             self.close()
             raise crash_error("the worker process had ended") from None
-        return self._wait(report, seconds)
+        return self._wait(report, seconds, abandoned)
 
     @property
     def alive(self) -> bool:
@@ -177,12 +188,18 @@ class Worker:
         self._process.join()
         self._connection.close()
 
-    def _wait(self, report: Report, seconds: float) -> Any:
+    def _wait(self, report: Report, seconds: float, abandoned: Callable[[], bool] = bool) -> Any:
         """Wait for a result, and report progress until then."""
         deadline = monotonic() + seconds
         while True:
             try:
-                if not self._connection.poll(max(0.0, deadline - monotonic())):
+                left = max(0.0, deadline - monotonic())
+                if not self._connection.poll(min(left, CHECK_SECONDS)):
+                    if abandoned():
+                        self.close()
+                        raise abandoned_error()
+                    if left > CHECK_SECONDS:
+                        continue
                     self.close()
                     raise TimeLimitError(
                         f"the computation was stopped after {seconds:g} seconds, the time limit.",

@@ -11,6 +11,7 @@ export const VIEW_NAMES: Record<ViewName, string> = {
   flow: "Flow graph",
   map: "Heatmap",
   heads: "Heads",
+  difference: "Difference",
   image: "Image",
 };
 
@@ -20,6 +21,8 @@ const VIEW_HINTS: Record<ViewName, string> = {
   map: "One row per layer, one column per token: the scores for the target position. Click a cell to select its layer and token.",
   heads:
     "All heads of a layer (rows: queries, columns: keys). Click a head to enlarge it, then a row to select it as target position.",
+  difference:
+    "Two methods, texts or models, token by token. Blue: a higher share for the first; orange: for the second.",
   image:
     "The brighter a patch, the higher its score for the target position. Click a patch to select it as target position.",
 };
@@ -40,7 +43,7 @@ export const KEYS: [string, string][] = [
   ["Shift ← →", "Previous or next traced token (heads view: head)"],
   ["Home End", "First or last position"],
   ["Esc", "Clear selection"],
-  ["1 – 5", "Text, flow graph, heatmap, heads, image"],
+  ["1 – 9", "Views from left to right"],
   ["M", "Next method"],
   ["S", "Show or hide special tokens"],
   ["W", "Merge or split subwords"],

@@ -30,7 +30,7 @@ const VIEW_HINTS: Record<ViewName, string> = {
 /** How to read the scores that the page computes. */
 const METHOD_NOTES: Record<string, string> = {
   raw: "Scores refer to positions one layer below, which already mix several tokens.",
-  rollout: "The scores of a position sum to 1.",
+  rollout: "The scores of a position sum to 1 if the edges do.",
   flow: "Edge weights are capacities; the smallest cut between token and position limits the score.",
 };
 

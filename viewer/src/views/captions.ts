@@ -111,8 +111,12 @@ export const NORMALIZATION_NAMES: Record<Normalize, string> = {
 };
 
 /** The settings of an example in one line: model, edges, residual weight, heads, normalization. */
-export function settingsOf({ settings }: Example, normalize: Normalize): string {
+export function settingsOf({ settings, rounding }: Example, normalize: Normalize): string {
   const parts = settings.length ? settings.map(visible) : ["attention weights"];
+  if (rounding !== null) {
+    const error = `${Number((100 * rounding).toPrecision(1))}%`;
+    parts.push(`weights rounded to ${error} (scores of the explained position are not)`);
+  }
   return [...parts, NORMALIZATION_NAMES[normalize]].join("\u00a0· "); // no break before the dot
 }
 

@@ -32,6 +32,7 @@ const LEFT = 42;
 const NAMED = 70; // with names of layers
 const TOP = 22;
 const MIN_SPACE = 18; // between levels
+const MOST_LIT = 150; // edges of the node under the pointer
 const BARS = 44; // height of the score bars
 
 interface Layout {
@@ -401,8 +402,8 @@ function paintHover(
   const { axis, y } = layout;
   const touching = (edge: Edge): boolean =>
     (edge.layer === level && edge.from === item) || (edge.layer === level + 1 && edge.to === item);
-  for (const edge of edges?.edges ?? []) {
-    if (!touching(edge)) continue;
+  // The strongest come last. Drawing thousands of edges would take longer than a frame.
+  for (const edge of (edges?.edges ?? []).filter(touching).slice(-MOST_LIT)) {
     painter.edge(axis.x(edge.from), y(edge.layer), axis.x(edge.to), y(edge.layer - 1), {
       stroke: theme.ink,
       width: Math.max(1, widthOf(layout, edge.weight / (edges?.max ?? 1))),

@@ -369,14 +369,13 @@ class Explanation:
         return tuple(self._cache.values())
 
     def on_host(self) -> "Explanation":
-        """A copy with all arrays in NumPy."""
+        """A copy with all arrays in NumPy, and without its origin, which may hold a model."""
         graph, heads = self.graph, self.heads
         if heads is not None:
             heads = Attentions([to_numpy(layer) for layer in heads.layers], heads.tokens)
         weights, attention = to_numpy(graph.weights), to_numpy(graph.attention)
-        copy = replace(
-            self, graph=replace(graph, weights=weights, attention=attention), heads=heads
-        )
+        graph = replace(graph, weights=weights, attention=attention)
+        copy = replace(self, graph=graph, heads=heads, origin=None)
         for key, result in self._cache.items():
             copy._cache[key] = replace(result, scores=to_numpy(result.scores))
         return copy

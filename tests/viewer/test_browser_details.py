@@ -1,11 +1,14 @@
 """Details of the viewer in a real browser."""
 
+import csv
+import io
 from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+import attnflow
 from attnflow import AttentionGraph, Attentions, Explanation
 from attnflow.explanation import Outcome, Prediction
 from attnflow.methods.registry import METHODS
@@ -17,6 +20,7 @@ from tests.viewer.examples import (
     HOSTILE,
     causal_explanation,
     hostile_explanation,
+    image_explanation,
     random_explanation,
 )
 from tests.weights import random_attention
@@ -266,3 +270,76 @@ def test_the_prediction_says_which_position_it_belongs_to(opened):
     page.get_by_test_id("elsewhere").wait_for(state="hidden")
     heading = page.get_by_test_id("ranking").locator("..").locator("h2").inner_text()
     assert "“word4”" in heading
+
+
+def test_pictures_have_no_options_without_effect(opened):
+    page = opened(image_explanation()).page
+    page.get_by_test_id("view-image").wait_for()
+    for option in ("top-k", "words", "search", "fit", "edges"):
+        assert page.get_by_test_id(option).is_hidden(), option
+    page.get_by_test_id("view-image").focus()
+    page.keyboard.press("2")
+    page.get_by_test_id("sentence").wait_for()
+    page.keyboard.press("1")
+    page.get_by_test_id("sentence").wait_for(state="hidden")
+    assert page.get_by_test_id("view-image").get_attribute("aria-selected") == "true"
+
+
+@pytest.mark.parametrize("view", ["flow", "map"])
+def test_token_labels_are_in_view_on_a_low_screen(opened, view):
+    viewer = opened(random_explanation(12, 30))
+    page = viewer.page
+    page.set_viewport_size({"width": 1200, "height": 850})
+    page.get_by_test_id(f"view-{view}").click()
+    viewer.wait_for_drawing()
+    box = page.get_by_test_id("stage").bounding_box()
+    assert box["y"] + box["height"] <= 850
+
+
+def test_a_drawing_that_scrolls_says_so(opened):
+    state = '{"view":"map","fit":false}'
+    viewer = opened(random_explanation(2, 120), state)
+    assert "Fit to width" in viewer.page.get_by_test_id("scroll-cue").inner_text()
+    viewer.page.get_by_test_id("fit").check()
+    viewer.page.get_by_test_id("scroll-cue").wait_for(state="hidden")
+
+
+def test_tabs_are_whole_on_a_narrow_screen(opened):
+    page = opened(image_explanation()).page
+    page.set_viewport_size({"width": 360, "height": 800})
+    for tab in page.get_by_role("tab").all():
+        box = tab.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_scores_are_saved_as_csv(opened):
+    explanation = random_explanation(2, 5)
+    page = opened(explanation).page
+    with page.expect_download() as download:
+        page.get_by_test_id("export-csv").click()
+    assert download.value.suggested_filename.endswith(".csv")
+    rows = list(csv.DictReader(io.StringIO(download.value.path().read_text(encoding="utf-8"))))
+    assert [row["token"] for row in rows] == list(explanation.tokens)
+    for method in PAGE_METHODS:
+        scores = [float(row[method]) for row in rows]
+        expected = explanation.attribute(method, layers=2).to_numpy()[0, 0]
+        np.testing.assert_allclose(scores, expected, rtol=2e-3)
+
+
+def test_two_texts_are_compared_token_by_token(browser, tmp_path):
+    rows = np.asarray([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]])
+    pair = []
+    for tokens, weights in ((["the", "keys", "are"], rows), (["the", "key", "are"], rows[:, ::-1])):
+        attentions = Attentions(np.asarray([[weights]]), tokens)
+        pair.append(Explanation.from_attentions(attentions, text=" ".join(tokens)))
+    page = attnflow.to_html(tmp_path / "two.html", *pair).as_uri()
+    viewer = ViewerPage(browser, network=False)
+    viewer.page.goto(f'{page}#{{"view":"difference","method":"raw"}}')
+    viewer.expect_scores("difference", [0.25, 0, -0.25])
+    names = viewer.page.get_by_test_id("numbers").locator("tbody th").all_text_contents()
+    assert names == ["the", "keys | key", "are"]
+    viewer.page.get_by_test_id("versus").select_option("method:rollout")
+    viewer.expect_scores("difference", [-0.25, 0.125, 0.125])
+    viewer.close()

@@ -4,6 +4,8 @@ import base64
 import errno
 import hashlib
 import json
+import zlib
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,10 @@ import pytest
 
 from attnflow import FileError, InputError, to_html
 from attnflow.viewer import page as page_module
-from attnflow.viewer.page import MODULE, inline_module, read_asset
+from attnflow.viewer import payload as payload_module
+from attnflow.viewer.compression import LEVELS
+from attnflow.viewer.header import PAGE_METHODS
+from attnflow.viewer.page import MODULE, inline_module, pack_chunks, read_asset
 from attnflow.viewer.payload import make_payload
 from tests.refusal import refusal
 from tests.viewer.examples import (
@@ -60,13 +65,19 @@ def page(tmp_path):
     return Page(to_html(tmp_path / "page.html", classifier_explanation()))
 
 
+def unpack(attributes, text):
+    """The bytes of a chunk, as the script of the page unpacks them."""
+    grouped = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)
+    return grouped.reshape(int(attributes["data-width"]), -1).T.tobytes()
+
+
 @pytest.mark.usefixtures("toy_method")
 def test_the_page_holds_header_and_arrays(tmp_path):
     page = Page(to_html(tmp_path / "page.html", classifier_explanation()))
     payload = make_payload([classifier_explanation()])
     assert page.header == payload.header()
     _, *chunks, _ = page.scripts
-    arrays = {attributes["data-key"]: base64.b64decode(text) for attributes, text in chunks}
+    arrays = {attributes["data-key"]: unpack(attributes, text) for attributes, text in chunks}
     assert arrays == {key: payload.chunk(key) for key in payload.chunks}
     assert np.frombuffer(arrays["0/flow/1"], "<f2").size == 36
     assert np.frombuffer(arrays["0/scores/toy/1"], "<f2").size == 36
@@ -166,3 +177,30 @@ def test_a_missing_or_invalid_front_end_is_reported():
         read_asset("none.js")
     with refusal(FileError, "mount", "make viewer"):
         inline_module("export{a as b};")
+
+
+def test_weights_are_rounded_where_a_page_would_be_too_large(monkeypatch):
+    monkeypatch.setattr(payload_module, "FLOW_PAIRS", 1)  # only rows of the explained position
+    explanation = random_explanation(2, 40)
+    payload = make_payload([replace(explanation, heads=None)])
+    exact, chunks = pack_chunks(payload)
+    assert exact.levels is None
+    assert exact.header()["examples"][0]["rounding"] is None
+    monkeypatch.setattr(page_module, "CHUNKS_LIMIT", sum(map(len, chunks.values())) - 1)
+    rounded, smaller = pack_chunks(payload)
+    assert rounded.levels == LEVELS[0]
+    example = rounded.header()["examples"][0]
+    assert example["chunks"]["0/attention/2"]["dtype"] == f"log{LEVELS[0]}"
+    codes = np.frombuffer(rounded.chunk("0/attention/2"), "<u2").reshape(40, 40)
+    weights = np.where(codes == 0, 0, 2.0 ** (8 - (codes.astype(float) - 1) / LEVELS[0]))
+    expected = explanation.graph.attention[1]
+    np.testing.assert_allclose(weights, expected, rtol=1.01 * example["rounding"])
+    # Scores of the explained position are stored, and not rounded.
+    for method in PAGE_METHODS:
+        scores = np.frombuffer(rounded.chunk(f"0/{method}/2"), "<f2")
+        assert example["chunks"][f"0/{method}/2"]["dtype"] == "float16"
+        exact_scores = explanation.attribute(method, layers=2).to_numpy()[0, 0]
+        np.testing.assert_allclose(scores, exact_scores, rtol=1e-3, atol=1e-6)
+    assert len(smaller["0/attention/1"]) < len(chunks["0/attention/1"])
+    monkeypatch.setattr(page_module, "CHUNKS_LIMIT", 0)
+    assert pack_chunks(payload)[0].levels == LEVELS[-1]

@@ -29,6 +29,7 @@ export function makeExample(change: Partial<Example> = {}): Example {
     carried: [],
     image: null,
     flow_rows: null,
+    rounding: null,
     normalized_rows: null,
     methods: [], // set by makeHeader
     chunks: {},

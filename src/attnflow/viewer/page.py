@@ -5,7 +5,7 @@ Also here: the static files of the front end, which the other hosts read too.
 
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
@@ -20,10 +20,12 @@ from attnflow.errors import FileError, check_choice, check_function, check_path,
 from attnflow.explanation import Explanation, KeepHeads, ViewOptions
 from attnflow.progress import Progress
 from attnflow.storage import DiskError, write_atomic
-from attnflow.viewer.payload import Payload, make_payload
+from attnflow.viewer.compression import LEVELS, compress
+from attnflow.viewer.payload import Chunk, Payload, make_payload
 from attnflow.viewer.preview import draw_picture, visible
 
 MODULE = "attnflow-viewer.js"  # the front end, built from the folder viewer
+CHUNKS_LIMIT = 10_800_000  # bytes of all chunks, from which on weights are rounded: a file of 15 MB
 HEADS_LIMIT = 16_000_000  # bytes of heads in a file, for keep_heads="auto"
 
 # The page may run its own script, identified by a hash, and nothing else; it has no network access.
@@ -65,7 +67,8 @@ def to_html(
         examples = tuple(replace(explanation, heads=None) for explanation in payload.examples)
         payload = replace(payload, examples=examples)
     payload.compute(progress)
-    content = build_page(payload).encode("utf-8")
+    payload, chunks = pack_chunks(payload)
+    content = build_page(payload, chunks).encode("utf-8")
     try:
         write_atomic(target, lambda file: file.write(content))
     except DiskError as error:
@@ -89,16 +92,40 @@ def check_target(path: Path) -> None:
         )
 
 
-def build_page(payload: Payload) -> str:
-    """The HTML of a page that holds the viewer and the payload."""
+def pack_chunks(payload: Payload) -> tuple[Payload, dict[str, bytes]]:
+    """Compress all chunks. If they are too large, weights are rounded, by as little as possible.
+
+    Returns the payload, with the rounding of its weights, and the compressed chunks.
+    """
+    packed: dict[tuple[str, str], bytes] = {}  # by name and type
+    for levels in (None, *LEVELS):
+        payload = replace(payload, levels=levels)
+        names = {key: (key, payload.dtype(chunk)) for key, chunk in payload.chunks.items()}
+        for key, name in names.items():
+            if name not in packed:
+                packed[name] = compress(payload.chunk(key), _width(payload.chunks[key]))
+        chunks = {key: packed[name] for key, name in names.items()}
+        if sum(map(len, chunks.values())) <= CHUNKS_LIMIT:
+            break
+    return payload, chunks
+
+
+def _width(chunk: Chunk) -> int:
+    """The number of bytes of a number; 1 for text."""
+    return 1 if chunk.kind == "notes" else 2
+
+
+def build_page(payload: Payload, chunks: Mapping[str, bytes]) -> str:
+    """The HTML of a page that holds the viewer and the payload. chunks: of `pack_chunks`."""
     module, mount = inline_module(read_asset(MODULE))
     script = f"\n{module}\n{read_asset('single-file.js').replace('MOUNT', mount)}"
     script = script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     digest = b64encode(sha256(script.encode("utf-8")).digest()).decode("ascii")
-    chunks = "\n".join(
-        f'<script type="application/octet-stream" data-key="{key}">'
-        f"{b64encode(payload.chunk(key)).decode('ascii')}</script>"
-        for key in payload.chunks
+    scripts = "\n".join(
+        f'<script type="application/octet-stream" data-key="{key}" '
+        f'data-width="{_width(payload.chunks[key])}">'
+        f"{b64encode(data).decode('ascii')}</script>"
+        for key, data in chunks.items()
     )
     parts = {
         "POLICY": escape(POLICY.format(digest)),
@@ -106,7 +133,7 @@ def build_page(payload: Payload) -> str:
         "STYLE": read_asset("single-file.css"),
         "PICTURE": draw_picture(payload.examples[0]),
         "HEADER": escape_json(payload.header_json()),
-        "CHUNKS": chunks,
+        "CHUNKS": scripts,
         "SCRIPT": script,
     }
     # Text, name, text, name, ..., text. Split once, so that no part is searched for placeholders.

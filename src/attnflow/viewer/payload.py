@@ -21,7 +21,9 @@ from attnflow.graph import AttentionGraph
 from attnflow.notes import explanation_notes
 from attnflow.progress import Progress
 from attnflow.selection import resolve_layer, resolve_position
+from attnflow.viewer.compression import encode_log, rounding_of
 from attnflow.viewer.header import (
+    PAGE_METHODS,
     MethodInfo,
     describe_example,
     heads_per_layer,
@@ -55,15 +57,15 @@ class Chunk:
 
     @property
     def key(self) -> str:
-        """The name of the array: example, kind and layer, and the method of scores but flow's.
+        """The name of the array: example, kind or method, and layer.
 
         >>> Chunk(0, "attention", 2, (3, 3)).key, Chunk(1, "scores", 2, (3, 3), "mine").key
         ('0/attention/2', '1/scores/mine/2')
         """
         if self.kind == "notes":
             return f"{self.example}/notes"
-        if self.method == "flow" and self.kind == "scores":
-            return f"{self.example}/flow/{self.layer}"
+        if self.method in PAGE_METHODS and self.kind == "scores":
+            return f"{self.example}/{self.method}/{self.layer}"
         kind = f"{self.kind}/{self.method}" if self.method else self.kind
         return f"{self.example}/{kind}/{self.layer}"
 
@@ -77,6 +79,8 @@ class Payload:
     methods: the methods that were registered when the payload was made.
     state: what the viewer shows when it opens, as far as options say so.
     checks: for some methods, a sentence on how well they did on this model.
+    levels: per power of two, to which matrices of weights are rounded; None for float16. Scores of
+    the explained position are then stored for all methods, so that they are not rounded.
     """
 
     examples: tuple[Explanation, ...]
@@ -85,6 +89,7 @@ class Payload:
     page_title: str = ""
     state: Mapping[str, Any] = field(default_factory=dict)
     checks: Mapping[str, str] = field(default_factory=dict)
+    levels: int | None = None
 
     def header(self) -> dict[str, Any]:
         """Everything but the arrays, ready for JSON."""
@@ -95,6 +100,7 @@ class Payload:
                 **describe_example(explanation),
                 "flow_rows": flow_rows(explanation),
                 "normalized_rows": normalized_rows(explanation),
+                "rounding": None if self.levels is None else rounding_of(self.levels),
                 "chunks": self._describe_chunks(index),
             }
             for index, (name, explanation) in enumerate(zip(names, self.examples, strict=True))
@@ -125,10 +131,13 @@ class Payload:
     @property
     def stored_methods(self) -> tuple[str, ...]:
         """The methods whose scores are chunks: flow, which is slow, and those of plugins."""
-        return ("flow", *(method.name for method in self.methods if method.computed == "data"))
+        in_page = ("flow",) if self.levels is None else PAGE_METHODS
+        return (*in_page, *(method.name for method in self.methods if method.computed == "data"))
 
     def chunk(self, key: str) -> bytes:
         """The array of a name: float16, little-endian, in C order; notes are JSON in ASCII.
+
+        With `levels`, matrices of weights are as `compression.encode_log` writes them.
 
         Raises SelectionError if the header does not list the name.
         """
@@ -141,7 +150,13 @@ class Payload:
             )
         if chunk.kind == "notes":
             return json.dumps(self.notes(chunk.example), separators=(",", ":")).encode("ascii")
+        if self._is_rounded(chunk) and self.levels is not None:
+            return encode_log(self._array(chunk), self.levels)
         return np.ascontiguousarray(self._array(chunk), dtype="<f2").tobytes()
+
+    def _is_rounded(self, chunk: Chunk) -> bool:
+        """Whether a chunk is on a logarithmic scale."""
+        return self.levels is not None and chunk.kind in ("attention", "weights")
 
     def scores(
         self, example: int, method: str, progress: Progress | None = None
@@ -241,12 +256,15 @@ class Payload:
             layers = graph.attention if chunk.kind == "attention" else graph.weights
         return to_numpy(layers[chunk.layer - 1])
 
+    def dtype(self, chunk: Chunk) -> str:
+        """The type of a chunk: "float16", "json", or such as "log128" with 128 levels."""
+        if chunk.kind == "notes":
+            return "json"
+        return f"log{self.levels}" if self._is_rounded(chunk) else "float16"
+
     def _describe_chunks(self, example: int) -> dict[str, Any]:
         return {
-            key: {
-                "shape": list(chunk.shape),
-                "dtype": "json" if chunk.kind == "notes" else "float16",
-            }
+            key: {"shape": list(chunk.shape), "dtype": self.dtype(chunk)}
             for key, chunk in self.chunks.items()
             if chunk.example == example
         }

@@ -60,6 +60,7 @@ export interface Example {
   carried: [number, number][]; // pairs of layer and position that are copied from below
   image: Picture | null;
   flow_rows: number[] | null; // positions in flow and score chunks; null: all
+  rounding: number | null; // largest relative error of the weights; null: they are not rounded
   normalized_rows: number[] | null; // positions in chunks of normalized scores; null: all
   methods: Method[]; // those of the header
   chunks: Record<string, { shape: number[]; dtype: string }>;
@@ -182,6 +183,7 @@ function readExample(example: RawExample & Pick<Example, "methods">, index: numb
     carried: example.carried ?? [],
     image: example.image ?? null,
     flow_rows: example.flow_rows ?? null,
+    rounding: example.rounding ?? null,
     normalized_rows: example.normalized_rows ?? null,
     chunks: example.chunks ?? {},
   };

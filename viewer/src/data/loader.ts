@@ -16,6 +16,7 @@ export class Loader {
   private readonly source: Source;
   private readonly example: number;
   private readonly changed: () => void;
+  private readonly chunks: Record<string, { dtype: string }>;
   private readonly cache = new Map<string, Float32Array | null>(); // null: requested
   private readonly documents = new Map<string, unknown>(); // undefined: requested
   private readonly awaited = new Set<string>(); // prefetched chunks that are needed by now
@@ -23,8 +24,15 @@ export class Loader {
   private timer: ReturnType<typeof setTimeout> | undefined;
   private requesting = false;
 
-  constructor(source: Source, example: number, changed: () => void) {
+  /** chunks: the description of each chunk in the header. */
+  constructor(
+    source: Source,
+    example: number,
+    chunks: Record<string, { dtype: string }>,
+    changed: () => void,
+  ) {
     this.source = source;
+    this.chunks = chunks;
     this.example = example;
     this.changed = changed;
   }
@@ -78,7 +86,8 @@ export class Loader {
     if (buffer.byteLength !== 2 * size) {
       throw new Error(`got ${buffer.byteLength} bytes, expected ${2 * size}`);
     }
-    return decodeFloat16(buffer);
+    const levels = /^log(\d+)$/.exec(this.chunks[key]?.dtype ?? "")?.[1];
+    return levels ? decodeLog(buffer, Number(levels)) : decodeFloat16(buffer);
   }
 
   /** Return the flow of a position from a live host, [n], or null until it is loaded. */
@@ -172,11 +181,25 @@ export function decodeFloat16(buffer: ArrayBuffer): Float32Array {
     halfTable = new Float32Array(65536);
     for (let bits = 0; bits < 65536; bits++) halfTable[bits] = halfToNumber(bits);
   }
+  return lookUp(buffer, halfTable);
+}
+
+const LARGEST = 8; // as in src/attnflow/viewer/compression.py
+
+/** Decode weights on a logarithmic scale: uint16, 0 for 0. levels: per power of two. */
+export function decodeLog(buffer: ArrayBuffer, levels: number): Float32Array {
+  const table = new Float32Array(65536);
+  for (let q = 1; q < table.length; q++) table[q] = 2 ** (LARGEST - (q - 1) / levels);
+  return lookUp(buffer, table);
+}
+
+/** The values of little-endian uint16 numbers in a table. */
+function lookUp(buffer: ArrayBuffer, table: Float32Array): Float32Array {
   const view = new DataView(buffer);
   const n = buffer.byteLength >> 1;
   const out = new Float32Array(n);
-  const halves = littleEndian && new Uint16Array(buffer, 0, n);
-  for (let i = 0; i < n; i++) out[i] = halfTable[halves ? halves[i] : view.getUint16(2 * i, true)];
+  const codes = littleEndian && new Uint16Array(buffer, 0, n);
+  for (let i = 0; i < n; i++) out[i] = table[codes ? codes[i] : view.getUint16(2 * i, true)];
   return out;
 }
 

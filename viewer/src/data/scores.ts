@@ -60,7 +60,7 @@ export class Scores {
     this.example = example;
     this.index = index;
     this.n = example.tokens.length;
-    this.loader = new Loader(source, index, changed);
+    this.loader = new Loader(source, index, example.chunks, changed);
     this.changed = changed;
     this.queue = new Queue(changed, progressed);
   }
@@ -292,7 +292,8 @@ export class Scores {
 
   private findRow(method: Method, layer: number, position: number): Float32Array | null {
     const { n } = this;
-    if (method.computed === "data") return this.loadRow(method, layer, position);
+    const stored = this.storedRow(method, layer, position) >= 0; // not rounded, unlike the weights
+    if (method.computed === "data" || stored) return this.loadRow(method, layer, position);
     if (method.name === "raw") {
       return this.attention(layer)?.slice(position * n, (position + 1) * n) ?? null;
     }

@@ -30,6 +30,7 @@ export interface Snapshot {
   token: number | null; // the selected token, or the one with the highest score
   chosen: boolean; // whether the user selected it
   matches: Set<number>; // items that match the search
+  versus: Snapshot | null; // what it is compared with, in the difference view
   notes: string[]; // what the row does not tell; only for the explained position
 }
 
@@ -138,6 +139,7 @@ export function takeSnapshot(scores: Scores, state: State, theme: Theme): Snapsh
     token: state.tokens[index],
     chosen: state.tokens[index] !== null,
     matches: search(labels, example, items, state.search),
+    versus: null,
     notes: [],
   };
   snapshot.unavailable = missing(snapshot, state.method, layer);

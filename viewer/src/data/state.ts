@@ -4,7 +4,7 @@
 import type { Example, Header } from "./header.ts";
 import { SCALES, type Scale } from "./range.ts";
 
-export const VIEWS = ["text", "flow", "map", "heads", "image"] as const;
+export const VIEWS = ["text", "flow", "map", "heads", "difference", "image"] as const;
 export type ViewName = (typeof VIEWS)[number];
 
 /** rows: scores of a position are divided by their sum; receptive_field: also by the scores under
@@ -18,6 +18,7 @@ export interface State {
   layer: number; // from 1; an example with fewer layers shows its last layer
   example: number; // the active example, which `position` and `token` refer to
   shown: number[]; // the examples side by side
+  versus: string; // what the difference view compares with, such as "method:raw"; "" for a default
   position: number; // the target position: a token index
   token: number | null; // the traced input token; null: the one with the highest score
   positions: number[]; // `position` of every example
@@ -30,6 +31,7 @@ export interface State {
   fit: boolean; // whether drawings fit the width or scroll
   edges: "strongest" | "all"; // of the flow graph
   scale: Scale;
+  grid: boolean; // whether the heads of all layers are shown
   head: number | null; // the enlarged head, from 0; null: all heads
   headsOf: "attention" | "rollout"; // attention of each head, or its rollout to the input
   opacity: number; // of the scores over the image, 0 to 1
@@ -47,6 +49,7 @@ export function initialState(header: Header): State {
     layer: Math.max(...examples.map((example) => example.n_layers)),
     example: 0,
     shown: examples.length > 1 ? [0, 1] : [0],
+    versus: "",
     position: first.position,
     token: null,
     positions: examples.map((example) => example.position),
@@ -59,6 +62,7 @@ export function initialState(header: Header): State {
     fit: Math.max(...examples.map((example) => example.tokens.length)) > 100,
     edges: "strongest",
     scale: "auto",
+    grid: false,
     head: null,
     headsOf: "attention",
     opacity: 0.6,
@@ -86,6 +90,41 @@ function tokenOf(value: unknown, example: Example): number | null {
   return token >= 0 && token < example.tokens.length ? token : null;
 }
 
+/** The views of some examples, in the order of their tabs. */
+export function viewsOf({ examples }: Header): ViewName[] {
+  const images = examples.some(({ image }) => image);
+  const others = VIEWS.filter((view) => view !== "image");
+  return images ? ["image", ...others] : others;
+}
+
+/** What the difference view compares with: another example, or another method. */
+export type Versus = { example: number } | { method: string };
+
+/** The key of a choice of the difference view, as the state has it. */
+export const versusKey = (versus: Versus): string =>
+  "method" in versus ? `method:${versus.method}` : `example:${versus.example}`;
+
+/** All that the difference view can compare the current example and method with. */
+export function versusChoices({ examples, methods }: Header, state: State): Versus[] {
+  const others = examples.map((_, i) => i).filter((i) => i !== state.example);
+  const first = others.filter((i) => state.shown.includes(i));
+  const rest = others.filter((i) => !state.shown.includes(i));
+  const preferred = ["rollout", "flow", "raw"];
+  const rank = (name: string): number => (preferred.indexOf(name) + 4) % 4;
+  const names = methods.map(({ name }) => name).filter((name) => name !== state.method);
+  names.sort((a, b) => rank(a) - rank(b));
+  return [
+    ...[...first, ...rest].map((example) => ({ example })),
+    ...names.map((method) => ({ method })),
+  ];
+}
+
+/** What the difference view compares with: the choice of the state, else the first possible one. */
+export function versusOf(header: Header, state: State): Versus | null {
+  const choices = versusChoices(header, state);
+  return choices.find((choice) => versusKey(choice) === state.versus) ?? choices[0] ?? null;
+}
+
 /** Return the state after a change. Invalid values are brought into range or ignored. */
 export function changeState(header: Header, now: State, change: Partial<State>): State {
   const merged: State = { ...now, ...change };
@@ -105,13 +144,14 @@ export function changeState(header: Header, now: State, change: Partial<State>):
   const deepest = Math.max(...examples.map(({ n_layers }) => n_layers));
   const heads = Math.max(...examples.map(({ n_heads }) => n_heads));
   const methods = header.methods.map((method) => method.name);
-  const views = VIEWS.filter((view) => view !== "image" || examples.some(({ image }) => image));
+  const views = viewsOf(header);
   return {
     view: oneOf(merged.view, views, now.view),
     method: oneOf(merged.method, methods, now.method),
     layer: Math.round(between(merged.layer, 1, deepest, now.layer)),
     example,
     shown: shownOf(merged.shown, examples.length, example, now.shown),
+    versus: typeof merged.versus === "string" ? merged.versus.slice(0, 200) : now.versus,
     position: positions[example],
     token: tokens[example],
     positions,
@@ -124,6 +164,7 @@ export function changeState(header: Header, now: State, change: Partial<State>):
     fit: flag(merged.fit, now.fit),
     edges: oneOf(merged.edges, ["strongest", "all"] as const, now.edges),
     scale: oneOf(merged.scale, SCALES, now.scale),
+    grid: flag(merged.grid, now.grid),
     head: headOf(merged.head, heads),
     headsOf: hasHeadRollout(examples[example])
       ? oneOf(merged.headsOf, ["attention", "rollout"] as const, now.headsOf)

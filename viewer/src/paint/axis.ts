@@ -52,14 +52,15 @@ export function makeAxis(
   };
 }
 
-/** Where columns are narrow, label only the first of these items that fit. */
-export function thinLabels(axis: Axis, first: readonly number[]): void {
-  if (axis.step >= LABEL) return;
+/** Where columns are narrow, label only the first of these items that fit.
+ * room: pixels that a label needs. */
+export function thinLabels(axis: Axis, first: readonly number[], room = LABEL): void {
+  if (axis.step >= room) return;
   const taken: number[] = [];
   axis.labelled = new Set();
   for (const item of first) {
     const x = axis.x(item);
-    if (!axis.place.has(item) || taken.some((other) => Math.abs(other - x) < LABEL)) continue;
+    if (!axis.place.has(item) || taken.some((other) => Math.abs(other - x) < room)) continue;
     axis.labelled.add(item);
     taken.push(x);
   }

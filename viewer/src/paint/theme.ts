@@ -12,6 +12,7 @@ export interface Theme {
   bottleneck: string;
   match: string; // search matches
   ramp: Ramp;
+  diverging: Ramp; // for differences: below 0, 0 in the middle, above 0
 }
 
 export interface Ramp {
@@ -61,6 +62,15 @@ export const LIGHT: Theme = {
   bottleneck: "#c24f00",
   match: "#9a6b00",
   ramp: makeRamp(["#f5f8fc", "#cfe1f2", "#8fbfe2", "#4a93ca", "#1b67ab", "#0a3d7a", "#062552"]),
+  diverging: makeRamp([
+    "#6b2b00",
+    "#c24f00",
+    "#f2b27c",
+    "#f7f7f8",
+    "#9cc6e6",
+    "#1b67ab",
+    "#062552",
+  ]),
 };
 
 export const DARK: Theme = {
@@ -74,6 +84,15 @@ export const DARK: Theme = {
   bottleneck: "#ff9a4d",
   match: "#f0c24b",
   ramp: makeRamp(["#191e26", "#1b3350", "#1e4f80", "#2b74b4", "#54a0da", "#96caf0", "#e3f3ff"]),
+  diverging: makeRamp([
+    "#ffe0c2",
+    "#ff9a4d",
+    "#8a4a14",
+    "#191e26",
+    "#1e4f80",
+    "#54a0da",
+    "#e3f3ff",
+  ]),
 };
 
 /** The index in a ramp of a share from 0 to 1. */

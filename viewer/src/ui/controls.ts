@@ -3,8 +3,15 @@
 
 import type { Header } from "../data/header.ts";
 import type { Snapshot } from "../data/snapshot.ts";
-import { hasHeadRollout, type State, VIEWS } from "../data/state.ts";
-import { visible } from "../data/text.ts";
+import {
+  hasHeadRollout,
+  type State,
+  versusChoices,
+  versusKey,
+  versusOf,
+  viewsOf,
+} from "../data/state.ts";
+import { shorten, visible } from "../data/text.ts";
 import { make, setText } from "../paint/dom.ts";
 import { type Change, choice, type Field, headChoice, range, toggle } from "./fields.ts";
 import { methodSummary, specialDominate, VIEW_NAMES, viewHint } from "../views/captions.ts";
@@ -21,6 +28,7 @@ export class Controls {
   readonly element: HTMLElement;
   readonly searchBox: HTMLInputElement;
   private readonly count: HTMLElement;
+  private readonly searching: HTMLElement;
   private readonly summary: HTMLElement;
   private readonly hint: HTMLElement;
   private readonly dominated: HTMLElement;
@@ -40,12 +48,12 @@ export class Controls {
     this.count = make("output", { class: "count", testid: "search-count" });
     this.options = makeOptions(header, change);
     const search = make("label", { class: "field" }, "Find token", this.searchBox);
-    const searching = make("div", { class: "searching" }, search, this.count);
+    this.searching = make("div", { class: "searching" }, search, this.count);
     this.element = make(
       "div",
       { class: "controls" },
       make("p", { class: "hint", testid: "hint" }, this.hint, " ", this.dominated),
-      make("div", { class: "main-row" }, methods.element, layer.element, searching),
+      make("div", { class: "main-row" }, methods.element, layer.element, this.searching),
       this.summary,
       examples.element,
       this.options.element,
@@ -63,6 +71,7 @@ export class Controls {
     for (const field of this.fields) field.set(state);
     if (this.searchBox.value !== state.search) this.searchBox.value = state.search;
     this.summary.hidden = state.view === "heads";
+    this.searching.hidden = state.view === "image"; // which marks no matches
     setText(this.summary, methodSummary(snapshots));
     setText(this.hint, viewHint(snapshots));
     this.dominated.hidden = !specialDominate(snapshots);
@@ -89,9 +98,7 @@ function makeDominated(change: Change): HTMLElement {
 }
 
 function makeTabs(header: Header, change: Change): Field {
-  const images = header.examples.some((example) => example.image);
-  const views = VIEWS.filter((view) => view !== "image" || images);
-  if (images) views.unshift(...views.splice(views.indexOf("image"), 1));
+  const views = viewsOf(header);
   const tabs = views.map((view) =>
     make("button", { type: "button", role: "tab", testid: `view-${view}` }, VIEW_NAMES[view]),
   );
@@ -227,8 +234,13 @@ interface Options extends Field {
 
 function makeOptions(header: Header, change: Change): Options {
   const heads = Math.max(...header.examples.map((example) => example.n_heads));
-  const fields = [...limits(header, change), ...tokens(change), ...drawing(change)];
-  fields.push(headChoice(change, heads), headScores(header, change));
+  const fields = [
+    versusChoice(header, change),
+    ...limits(header, change),
+    ...tokens(header, change),
+    ...drawing(change),
+  ];
+  fields.push(headChoice(change, heads), headGrid(heads, change), headScores(header, change));
   const element = make(
     "details",
     { class: "options", testid: "options" },
@@ -250,6 +262,7 @@ function limits(header: Header, change: Change): Field[] {
       value: (state) => state.threshold,
       change: (threshold) => ({ threshold }),
       say: (value) => (value ? `${asPercent(value)} of maximum` : "off"),
+      when: (state) => state.view !== "difference",
     }),
     range(change, {
       label: "Top tokens",
@@ -260,7 +273,7 @@ function limits(header: Header, change: Change): Field[] {
       value: (state) => state.topK,
       change: (topK) => ({ topK }),
       say: (value) => (value ? String(value) : "all"),
-      when: (state) => state.view !== "heads",
+      when: (state) => !["heads", "image", "difference"].includes(state.view),
     }),
     range(change, {
       label: "Patch opacity",
@@ -276,20 +289,24 @@ function limits(header: Header, change: Change): Field[] {
   ];
 }
 
-function tokens(change: Change): Field[] {
+/** Options for tokens, except those that would change nothing. */
+function tokens({ examples }: Header, change: Change): Field[] {
+  const special = examples.some((example) => example.special.includes(true));
+  const texts = examples.some(({ image }) => !image);
   return [
     toggle(change, {
       label: "Show special tokens",
       testid: "special",
       value: (state) => state.special,
-      change: (special) => ({ special }),
+      change: (shown) => ({ special: shown }),
+      when: () => special,
     }),
     toggle(change, {
       label: "Merge subwords",
       testid: "words",
       value: (state) => state.words,
       change: (words) => ({ words }),
-      when: (state) => state.view !== "image",
+      when: (state) => texts && state.view !== "image",
     }),
     choice(change, {
       label: "Normalize",
@@ -313,7 +330,7 @@ function drawing(change: Change): Field[] {
       testid: "fit",
       value: (state) => state.fit,
       change: (fit) => ({ fit }),
-      when: (state) => state.view === "flow" || state.view === "map",
+      when: (state) => ["flow", "map", "difference"].includes(state.view),
     }),
     choice(change, {
       label: "Edges",
@@ -337,10 +354,47 @@ function drawing(change: Change): Field[] {
       ],
       value: (state) => state.scale,
       change: (scale) => ({ scale }),
-      when: (state) => state.view !== "flow",
+      when: (state) => state.view !== "flow" && state.view !== "difference",
     }),
   ];
 }
+
+/** With what the difference view compares. */
+function versusChoice(header: Header, change: Change): Field {
+  const names = [
+    ...header.methods.map(({ name, title }) => [`method:${name}`, visible(title)] as const),
+    ...header.examples.map(({ name }, i) => [`example:${i}`, shorten(visible(name), 60)] as const),
+  ];
+  const field = choice(change, {
+    label: "Compare with",
+    testid: "versus",
+    names,
+    value: (state) => {
+      const versus = versusOf(header, state);
+      return versus ? versusKey(versus) : "";
+    },
+    change: (versus) => ({ versus }),
+    when: (state) => state.view === "difference",
+  });
+  const options = [...field.element.querySelectorAll("option")];
+  return {
+    element: field.element,
+    set: (state) => {
+      field.set(state);
+      const possible = new Set(versusChoices(header, state).map(versusKey));
+      for (const option of options) option.hidden = !possible.has(option.value);
+    },
+  };
+}
+
+const headGrid = (heads: number, change: Change): Field =>
+  toggle(change, {
+    label: "All layers",
+    testid: "grid",
+    value: (state) => state.grid && state.head === null,
+    change: (grid) => ({ grid, head: null }),
+    when: (state) => state.view === "heads" && heads > 0,
+  });
 
 const headScores = (header: Header, change: Change): Field =>
   toggle(change, {

@@ -57,6 +57,7 @@ export function makeFrame(
 }
 
 export interface TopBarEvents {
+  csv(): string;
   svg(): string;
   png(): Promise<Blob>;
   file(): string; // the file name without extension
@@ -76,6 +77,8 @@ function toolButton(text: string, testid: string, label: string, act: () => void
 
 /** Make the title bar, with buttons for export and help. */
 export function makeTopBar(title: string, events: TopBarEvents): HTMLElement {
+  const saveCsv = (): void =>
+    download(new Blob([events.csv()], { type: "text/csv;charset=utf-8" }), `${events.file()}.csv`);
   const saveSvg = (): void =>
     download(new Blob([events.svg()], { type: "image/svg+xml" }), `${events.file()}.svg`);
   const savePng = (): void => {
@@ -93,6 +96,7 @@ export function makeTopBar(title: string, events: TopBarEvents): HTMLElement {
     make(
       "div",
       { class: "tools" },
+      toolButton("CSV", "export-csv", "Save the scores on screen as CSV", saveCsv),
       toolButton("SVG", "export-svg", "Save this view as SVG", saveSvg),
       toolButton("PNG", "export-png", "Save this view as PNG", savePng),
       toolButton("?", "help-button", HELP_LABEL, events.help),

@@ -2,9 +2,10 @@
 // (views/captions.ts).
 
 import type { Snapshot } from "../data/snapshot.ts";
-import { type State, VIEWS } from "../data/state.ts";
+import type { State, ViewName } from "../data/state.ts";
 
 export interface KeyEvents {
+  views: readonly ViewName[]; // in the order of their tabs
   change(change: Partial<State>): void;
   search(): void;
   table(): void;
@@ -47,7 +48,7 @@ function clearSelection(snapshot: Snapshot, events: KeyEvents): boolean {
 
 function letter(key: string, snapshot: Snapshot, events: KeyEvents): boolean {
   const { state, example } = snapshot;
-  const view = VIEWS[Number(key) - 1];
+  const view = events.views[Number(key) - 1];
   if (view) events.change({ view });
   else if (key === "m" || key === "M") {
     const names = example.methods.map((method) => method.name);

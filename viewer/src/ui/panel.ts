@@ -11,12 +11,21 @@ import type { Painter } from "../paint/painter.ts";
 import { PredictionBox, Ranking } from "./ranking.ts";
 import { Stage } from "./stage.ts";
 import { describeRow, scoreLines, settingsOf } from "../views/captions.ts";
+import { differenceScene } from "../views/difference.ts";
 import { flowScene } from "../views/flow.ts";
 import { headsScene } from "../views/heads.ts";
 import { imageScene } from "../views/image.ts";
 import { mapScene } from "../views/map.ts";
 import type { Scene, Target } from "../views/scene.ts";
 import { MethodRows, TextView } from "../views/text.ts";
+
+const NARROW = 480;
+const BELOW = 12; // pixels to leave free at the end of the window
+
+interface Room {
+  width: number;
+  height: number;
+}
 
 export interface PanelEvents {
   change(change: Partial<State>): void;
@@ -30,6 +39,7 @@ export class Panel {
   scene: Scene | null = null;
   range: Range = fromZero(0); // of the colors; 0 to 0 if the view has several scales
   private readonly stage: Stage;
+  private readonly cue: HTMLElement;
   private readonly text: TextView;
   private readonly methodRows: MethodRows;
   private readonly ranking: Ranking;
@@ -68,8 +78,10 @@ export class Panel {
     this.legend = makeLegend();
     const methods = example.methods.map((method) => method.name);
     this.methodRows = new MethodRows(methods, (method) => change({ method }));
+    this.cue = make("p", { class: "cue", testid: "scroll-cue" });
     const drawn = [
       this.stage.element,
+      this.cue,
       this.text.element,
       this.legend.element,
       this.methodRows.element,
@@ -104,9 +116,13 @@ export class Panel {
     return [snapshot.labels[item] + snapshot.marks[item], ...scoreLines(snapshot, item)];
   }
 
-  /** The width for a scene. */
-  get room(): number {
-    return Math.max(260, Math.floor(this.view.clientWidth || 800));
+  /** The width and height for a scene: what the window shows without scrolling. */
+  get room(): Room {
+    const top = this.view.getBoundingClientRect().top + globalThis.scrollY;
+    const width = Math.max(260, Math.floor(this.view.clientWidth || 800));
+    const least = width < NARROW ? 420 : 300; // narrow pages scroll anyway
+    const height = Math.floor(globalThis.innerHeight - top - BELOW);
+    return { width, height: Math.max(least, height) };
   }
 
   show(snapshot: Snapshot, shared: number, several: boolean): void {
@@ -125,7 +141,13 @@ export class Panel {
     this.text.element.hidden = !asText;
     this.stage.element.hidden = asText;
     if (focused) this.focus(); // keep the focus in the view
-    this.scene = asText ? null : makeScene(snapshot, this.room, max);
+    const room = this.room;
+    this.scene = asText ? null : makeScene(snapshot, room, max);
+    this.showNote();
+    // The note above may have more or fewer lines than before, which changes the height.
+    if (this.scene && this.room.height !== room.height) {
+      this.scene = makeScene(snapshot, this.room, max);
+    }
     if (this.scene)
       this.stage.show(this.scene, `${describeRow(snapshot)}. Use arrow keys to move.`);
     else {
@@ -133,13 +155,20 @@ export class Panel {
       this.text.element.classList.toggle("long", snapshot.labels.length > 90);
       this.text.show(snapshot, range);
     }
+    this.showCue(state.view);
     this.range = this.scene ? fromZero(this.scene.max ?? 0) : range;
     this.legend.show(this.range);
-    this.showNote();
     this.methodRows.show(snapshot, common);
     this.ranking.show(snapshot);
     this.prediction.show(snapshot);
     this.showProgress();
+  }
+
+  /** Say that a drawing continues outside of the stage. */
+  private showCue(view: State["view"]): void {
+    this.cue.hidden = !this.scene || this.scene.width <= this.stage.element.clientWidth + 1;
+    const fit = ["flow", "map", "difference"].includes(view) ? ", or select “Fit to width”" : "";
+    setText(this.cue, `← Scroll sideways to see all${fit}. →`);
   }
 
   private showNote(): void {
@@ -192,14 +221,16 @@ export class Panel {
   }
 }
 
-function makeScene(snapshot: Snapshot, width: number, max: number): Scene | null {
+function makeScene(snapshot: Snapshot, { width, height }: Room, max: number): Scene | null {
   switch (snapshot.state.view) {
     case "map":
-      return mapScene(snapshot, width, max);
+      return mapScene(snapshot, width, max, height);
     case "flow":
-      return flowScene(snapshot, width, max);
+      return flowScene(snapshot, width, max, height);
     case "heads":
-      return headsScene(snapshot, width);
+      return headsScene(snapshot, width, height);
+    case "difference":
+      return differenceScene(snapshot, width, height);
     case "image":
       return imageScene(snapshot, width, max);
     case "text":

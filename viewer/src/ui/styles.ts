@@ -9,6 +9,7 @@ const properties = (theme: Theme): string => `
   --ground: ${theme.ground}; --raised: ${theme.raised}; --ink: ${theme.ink};
   --quiet: ${theme.quiet}; --faint: ${theme.faint}; --accent: ${theme.accent};
   --bottleneck: ${theme.bottleneck}; --match: ${theme.match};
+  --shadow: ${theme.dark ? "#000000cc" : "#00000040"};
   --on-accent: ${theme.dark ? "#0b1118" : "#ffffff"};
   --ramp: linear-gradient(to right, ${[0, 42, 85, 127, 170, 212, 255].map((i) => theme.ramp.css[i]).join(", ")});
   --stretched: linear-gradient(to right, ${[38, 74, 110, 147, 183, 219, 255].map((i) => theme.ramp.css[i]).join(", ")});
@@ -23,7 +24,7 @@ export const CSS = `
 [hidden] { display: none !important; }
 .app {
   container-type: inline-size; position: relative; background: var(--ground); color: var(--ink);
-  font: 15px/1.5 ${FONT}; padding: 20px 24px 24px; border-radius: 10px; text-align: start;
+  font: 15px/1.5 ${FONT}; padding: 12px 24px 24px; border-radius: 10px; text-align: start;
 }
 .app :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
 select { border: 1px solid var(--faint); background: var(--raised); border-radius: 6px;
@@ -37,23 +38,24 @@ button { cursor: pointer; }
 .tool { border: 1px solid var(--faint); background: none; border-radius: 6px; padding: 2px 10px;
   font-size: 13px; color: var(--quiet); }
 .tool:hover { color: var(--ink); border-color: var(--quiet); }
-.tabs { display: flex; gap: 22px; border-bottom: 1px solid var(--faint); margin: 12px 0 0;
-  overflow-x: auto; scrollbar-width: none; }
-.tabs button { border: 0; background: none; padding: 8px 2px; color: var(--quiet);
+.tabs { display: flex; gap: 0 22px; border-bottom: 1px solid var(--faint); margin: 4px 0 0;
+  flex-wrap: wrap; }
+.tabs button { border: 0; background: none; padding: 6px 2px; color: var(--quiet);
   border-bottom: 2px solid transparent; margin-bottom: -1px; white-space: nowrap; }
 .tabs button:hover { color: var(--ink); }
 .tabs button[aria-selected="true"] { color: var(--ink); font-weight: 600;
   border-bottom-color: var(--accent); }
 .tabs button:focus-visible { outline-offset: -2px; }
-.hint { margin: 14px 0; max-width: 120ch; }
+.hint { margin: 8px 0; max-width: 140ch; font-size: 14px; }
 .hint > span + span { display: inline-block; }
 .hint .tool { padding: 0 8px; }
-.main-row, .option-row { display: flex; flex-wrap: wrap; gap: 14px 28px; align-items: end; }
-.option-row { gap: 12px 24px; }
-.field { border: 0; padding: 0; margin: 0; display: flex; flex-direction: column; gap: 5px;
+.main-row, .option-row { display: flex; flex-wrap: wrap; gap: 8px 24px; align-items: center; }
+.option-row { gap: 4px 20px; }
+.field { border: 0; padding: 0; margin: 0; display: flex; align-items: center; gap: 8px;
   font-size: 13px; color: var(--quiet); min-width: 0; }
-.field legend { padding: 0; margin-bottom: 5px; }
-.field.wide { flex: 0 1 220px; }
+.field legend { padding: 0; float: inline-start; }
+.field.wide { flex: 0 1 330px; }
+.field > span { white-space: nowrap; }
 .value { color: var(--ink); font-variant-numeric: tabular-nums; }
 .segments { display: inline-flex; flex-wrap: wrap; border: 1px solid var(--faint); border-radius: 8px; padding: 2px;
   background: var(--raised); }
@@ -64,30 +66,42 @@ button { cursor: pointer; }
 .segments input:checked + span { background: var(--accent); color: var(--on-accent);
   font-weight: 600; }
 .segments input:focus-visible + span { outline: 2px solid var(--accent); outline-offset: 2px; }
-input[type="range"] { accent-color: var(--accent); width: 100%; min-width: 130px; margin: 4px 0; }
-.main-row input[type="range"] { margin: 9px 0; }
+input[type="range"] { accent-color: var(--accent); width: 84px; min-width: 60px; margin: 0; }
+.main-row input[type="range"] { flex: 1 1 120px; width: 120px; }
 input[type="checkbox"] { accent-color: var(--accent); width: 16px; height: 16px; margin: 0; }
 input[type="search"] { border: 1px solid var(--faint); background: var(--raised); border-radius: 8px;
-  padding: 5px 10px; width: 170px; font-size: 14px; color: var(--ink); }
-.searching { display: flex; align-items: end; gap: 10px; }
-.count { font-size: 13px; color: var(--quiet); padding-bottom: 6px; min-width: 56px; }
-.toggle { display: inline-flex; gap: 7px; align-items: center; font-size: 14px; cursor: pointer;
-  padding-bottom: 3px; }
-.summary { margin: 10px 0 0; max-width: 120ch; font-size: 14px; color: var(--quiet); }
-.examples { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 14px; }
+  padding: 4px 10px; width: 140px; font-size: 14px; color: var(--ink); }
+.searching { display: flex; align-items: center; gap: 10px; }
+.count { font-size: 13px; color: var(--quiet); min-width: 0; }
+.toggle { display: inline-flex; gap: 7px; align-items: center; font-size: 13px; cursor: pointer;
+  min-height: 28px; }
+.summary { margin: 6px 0 0; max-width: 140ch; font-size: 13px; color: var(--quiet); }
+.examples { display: flex; flex-wrap: wrap; gap: 6px; margin-top: 8px; }
 .pill { border: 1px solid var(--faint); background: none; border-radius: 20px; padding: 3px 14px;
   font-size: 13px; max-width: 100%; overflow-wrap: anywhere; }
 .pill[aria-pressed="true"] { border-color: var(--accent); color: var(--accent); font-weight: 600; }
-.options { margin: 14px 0 0; font-size: 13px; }
+.options { margin: 8px 0 0; font-size: 13px; }
 .options summary { color: var(--quiet); cursor: pointer; width: max-content; border-radius: 4px; }
-.option-row { padding: 10px 0 2px; }
-.panels { display: grid; gap: 28px 40px; margin-top: 22px; grid-template-columns: minmax(0, 1fr); }
+.option-row { padding: 4px 0 0; }
+.panels { display: grid; gap: 28px 40px; margin-top: 10px; grid-template-columns: minmax(0, 1fr); }
 .panel { min-width: 0; container-type: inline-size; }
 .panel-name { font-size: 15px; font-weight: 650; margin: 0 0 2px; overflow-wrap: anywhere; }
-.settings { font-size: 13px; color: var(--quiet); margin: 0 0 12px; overflow-wrap: anywhere; }
+.settings { font-size: 13px; color: var(--quiet); margin: 0 0 6px; overflow-wrap: anywhere; }
 .panel-grid { display: grid; gap: 20px 36px; grid-template-columns: minmax(0, 1fr); }
 .view { min-width: 0; }
-.stage { overflow-x: auto; overflow-y: hidden; border-radius: 6px; outline-offset: 4px; }
+.stage { overflow-x: auto; overflow-y: hidden; border-radius: 6px; outline-offset: 4px;
+  background: linear-gradient(to right, var(--ground) 40%, transparent) 0 0 / 40px 100% local,
+    linear-gradient(to left, var(--ground) 40%, transparent) 100% 0 / 40px 100% local,
+    linear-gradient(to right, var(--shadow), transparent) 0 0 / 14px 100% scroll,
+    linear-gradient(to left, var(--shadow), transparent) 100% 0 / 14px 100% scroll;
+  background-repeat: no-repeat; }
+.sentence.long, .tables {
+  background: linear-gradient(var(--ground) 40%, transparent) 0 0 / 100% 40px local,
+    linear-gradient(to top, var(--ground) 40%, transparent) 0 100% / 100% 40px local,
+    linear-gradient(var(--shadow), transparent) 0 0 / 100% 14px scroll,
+    linear-gradient(to top, var(--shadow), transparent) 0 100% / 100% 14px scroll;
+  background-repeat: no-repeat; }
+.cue { font-size: 12px; color: var(--quiet); margin: 4px 0 0; text-align: center; }
 .holder { position: sticky; left: 0; width: max-content; }
 .holder canvas { display: block; }
 .overlay { position: absolute; inset: 0; pointer-events: none; }
@@ -138,10 +152,10 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .outcomes { list-style: none; padding: 0; margin: 0; font-size: 14px; }
 .outcomes li { display: grid; grid-template-columns: minmax(0, 9ch) 1fr 6ch; gap: 10px;
   align-items: center; padding: 2px 4px; }
-.warnings { font-size: 14px; margin: 0 0 14px; max-width: 110ch; padding: 6px 12px;
+.warnings { font-size: 13px; margin: 0 0 8px; max-width: 130ch; padding: 4px 12px;
   border-inline-start: 3px solid var(--match); background: var(--raised); border-radius: 4px;
   overflow-wrap: anywhere; }
-.note { font-size: 14px; margin: 0 0 14px; max-width: 110ch; }
+.note { font-size: 13px; margin: 0 0 8px; max-width: 130ch; }
 .note .bottleneck { color: var(--bottleneck); font-weight: 650; }
 .status { color: var(--quiet); font-size: 13px; min-height: 20px; margin: 8px 0 0; }
 .error { border-inline-start: 3px solid var(--bottleneck); background: var(--raised); padding: 10px 14px;
@@ -178,7 +192,7 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
 }
 @container (min-width: 712px) {
   .options summary { display: none; }
-  .options { margin-top: 8px; }
+  .options { margin-top: 4px; }
   .panel-grid { grid-template-columns: minmax(0, 1fr) 240px; }
 }
 @container (max-width: 560px) {
@@ -192,18 +206,31 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
   .segments input:checked + span { font-weight: 400; }
   .main-row { gap: 12px 18px; }
   .main-row > fieldset, .option-row > .field { flex: 1 1 100%; }
-  .main-row > .field.wide, .main-row > .searching { flex: 1 1 120px; }
+  .main-row > .field.wide, .main-row > .searching { flex: 1 1 100%; }
+  .field legend { float: none; margin-bottom: 4px; }
+  .main-row > fieldset { display: block; }
   .main-row input[type="range"] { min-width: 100px; }
   .count { display: none; }
   .sentence, .sentence.short { font-size: 19px; }
   .searching input { width: 100%; }
-  .searching .field { flex: 1; }
+  .searching .field { flex: 1; white-space: nowrap; }
 }
 @media (max-width: 480px) { .app { padding: 14px 14px 20px; border-radius: 0; } }
 @media (prefers-reduced-motion: no-preference) {
   .track i { transition: width 0.15s; }
 }
-@media (forced-colors: active) { .chip, .track i, .legend i { forced-color-adjust: none; } }
+@media (forced-colors: active) {
+  .chip, .track i, .legend i, .holder { forced-color-adjust: none; }
+  .holder canvas:first-child { background: var(--ground); }
+  .chip.chosen { outline: 3px solid var(--accent); }
+  .chip.traced { outline: 3px dashed var(--bottleneck); }
+  .segments input:checked + span, .pill[aria-pressed="true"] { forced-color-adjust: none;
+    background: Highlight; color: HighlightText; }
+  .tabs button { border-bottom-color: Canvas; }
+  .tabs button[aria-selected="true"] { border-bottom: 4px solid Highlight; }
+  .track { border: 1px solid CanvasText; }
+  .ranking button.traced { outline: 2px dashed Highlight; }
+}
 @media print { .controls, .tabs, .tools { display: none; } }
 `;
 

@@ -4,7 +4,7 @@
 import { type Header, readHeader, type Source } from "../data/header.ts";
 import { Scores } from "../data/scores.ts";
 import { largest, takeSnapshot, type Snapshot } from "../data/snapshot.ts";
-import { changeState, initialState, type State } from "../data/state.ts";
+import { changeState, initialState, type State, versusOf, viewsOf } from "../data/state.ts";
 import { make, setText } from "../paint/dom.ts";
 import { DARK, LIGHT, type Theme } from "../paint/theme.ts";
 import { Controls } from "./controls.ts";
@@ -14,9 +14,10 @@ import { pressed } from "./keyboard.ts";
 import { Panel } from "./panel.ts";
 import { addStyles } from "./styles.ts";
 import { announcement } from "../views/captions.ts";
+import { differenceTable } from "../views/difference.ts";
 import { headColumns } from "../views/heads.ts";
 import { mapLargest } from "../views/map.ts";
-import { cutTable, scoreTable, tableSize } from "../views/table.ts";
+import { cutTable, scoresCsv, scoreTable, tableSize } from "../views/table.ts";
 import { hasMethodRows } from "../views/text.ts";
 
 export interface Options {
@@ -113,6 +114,7 @@ class Widget implements Viewer {
 
   private makeTop(): HTMLElement {
     return makeTopBar(this.header.title, {
+      csv: () => this.exportCsv(),
       svg: () => this.exportSvg(),
       png: () => this.exportPng(),
       file: () => fileName(this.state, this.header.examples[this.state.shown[0]].text),
@@ -152,6 +154,13 @@ class Widget implements Viewer {
     this.shadow.replaceChildren();
   }
 
+  /** The scores on screen as CSV. */
+  private exportCsv(): string {
+    this.render();
+    const snapshots = this.shownPanels().flatMap(({ snapshot }) => snapshot ?? []);
+    return scoresCsv(snapshots, headColumns);
+  }
+
   exportSvg(): string {
     this.render();
     return paintSvg(this.shownPanels(), this.theme(), this.beside(), this.header.title);
@@ -181,12 +190,26 @@ class Widget implements Viewer {
     return this.darkness.matches ? DARK : LIGHT;
   }
 
+  /** The panels on screen; the difference view is in that of the active example. */
   private shownPanels(): Panel[] {
-    return this.state.shown.map((i) => this.panels[i]);
+    const { view, shown, example } = this.state;
+    return (view === "difference" ? [example] : shown).map((i) => this.panels[i]);
+  }
+
+  /** A snapshot of what the difference view compares the active example with. */
+  private takeVersus(theme: Theme): Snapshot | null {
+    const versus = versusOf(this.header, this.state);
+    if (!versus) return null;
+    const { example } = this.state;
+    if ("method" in versus) {
+      const state = { ...this.state, method: versus.method };
+      return takeSnapshot(this.panels[example].scores, state, theme);
+    }
+    return takeSnapshot(this.panels[versus.example].scores, this.state, theme);
   }
 
   private beside(): boolean {
-    return this.state.shown.length > 1 && this.app.clientWidth >= 860;
+    return this.shownPanels().length > 1 && this.app.clientWidth >= 860;
   }
 
   private render(): void {
@@ -196,6 +219,7 @@ class Widget implements Viewer {
     this.width = this.app.clientWidth;
     this.app.dataset.theme = this.root.dataset.theme ?? "";
     const panels = this.shownPanels();
+    const comparing = this.state.view === "difference";
     const elements = panels.map((panel) => panel.element);
     if (
       elements.some((element, i) => this.panelsBox.children[i] !== element) ||
@@ -204,16 +228,18 @@ class Widget implements Viewer {
       this.panelsBox.replaceChildren(...elements);
     }
     this.panelsBox.classList.toggle("two", panels.length > 1);
-    for (const panel of panels) panel.scores.beginRequests();
+    for (const panel of this.panels) panel.scores.beginRequests();
     const theme = this.theme();
     const snapshots = panels.map((panel) => takeSnapshot(panel.scores, this.state, theme));
-    const shared = Math.max(...snapshots.map((snapshot) => this.largestOf(snapshot)));
-    panels.forEach((panel, i) => panel.show(snapshots[i], shared, this.header.examples.length > 1));
-    for (const panel of panels) panel.scores.endRequests();
+    if (comparing) snapshots[0].versus = this.takeVersus(theme);
+    // First, because their height is not available to the panels.
     const active =
       snapshots.find(({ scores }) => scores.index === this.state.example) ?? snapshots[0];
     this.controls.fit(this.width >= 760);
     this.controls.update(this.state, active.matches.size, snapshots);
+    const shared = Math.max(...snapshots.map((snapshot) => this.largestOf(snapshot)));
+    panels.forEach((panel, i) => panel.show(snapshots[i], shared, this.header.examples.length > 1));
+    for (const panel of this.panels) panel.scores.endRequests();
     clearTimeout(this.reporting);
     this.reporting = setTimeout(() => this.report(), SETTLE) as unknown as number;
   }
@@ -232,6 +258,7 @@ class Widget implements Viewer {
     const panels = this.shownPanels();
     const tables = panels.flatMap(({ snapshot, scene }) => {
       if (!snapshot || !(this.table.open || tableSize(snapshot) < SMALL_TABLE)) return [];
+      if (this.state.view === "difference") return [differenceTable(snapshot)];
       const heads = this.state.view === "heads" ? headColumns(snapshot) : null;
       const table = scoreTable(snapshot, heads);
       return scene?.cut?.length ? [table, cutTable(snapshot, scene.cut)] : [table];
@@ -260,6 +287,7 @@ class Widget implements Viewer {
     const snapshot = this.panels[this.state.example].snapshot;
     if (!snapshot || this.help.open) return;
     const done = pressed(event, snapshot, {
+      views: viewsOf(this.header),
       change: (part) => this.change(part),
       search: () => this.controls.searchBox.focus(),
       table: () => (this.table.open = !this.table.open),

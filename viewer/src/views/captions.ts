@@ -11,6 +11,7 @@ export const VIEW_NAMES: Record<ViewName, string> = {
   flow: "Flow graph",
   map: "Heatmap",
   heads: "Heads",
+  difference: "Difference",
   image: "Image",
 };
 
@@ -20,6 +21,8 @@ const VIEW_HINTS: Record<ViewName, string> = {
   map: "One row per layer, one column per token: the scores for the target position. Click a cell to select its layer and token.",
   heads:
     "All heads of a layer (rows: queries, columns: keys). Click a head to enlarge it, then a row to select it as target position.",
+  difference:
+    "Two methods, texts or models, token by token. Blue: a higher share for the first; orange: for the second.",
   image:
     "The brighter a patch, the higher its score for the target position. Click a patch to select it as target position.",
 };
@@ -27,7 +30,7 @@ const VIEW_HINTS: Record<ViewName, string> = {
 /** How to read the scores that the page computes. */
 const METHOD_NOTES: Record<string, string> = {
   raw: "Scores refer to positions one layer below, which already mix several tokens.",
-  rollout: "The scores of a position sum to 1.",
+  rollout: "The scores of a position sum to 1 if the edges do.",
   flow: "Edge weights are capacities; the smallest cut between token and position limits the score.",
 };
 
@@ -40,7 +43,7 @@ export const KEYS: [string, string][] = [
   ["Shift ← →", "Previous or next traced token (heads view: head)"],
   ["Home End", "First or last position"],
   ["Esc", "Clear selection"],
-  ["1 – 5", "Text, flow graph, heatmap, heads, image"],
+  ["1 – 9", "Views from left to right"],
   ["M", "Next method"],
   ["S", "Show or hide special tokens"],
   ["W", "Merge or split subwords"],
@@ -108,8 +111,12 @@ export const NORMALIZATION_NAMES: Record<Normalize, string> = {
 };
 
 /** The settings of an example in one line: model, edges, residual weight, heads, normalization. */
-export function settingsOf({ settings }: Example, normalize: Normalize): string {
+export function settingsOf({ settings, rounding }: Example, normalize: Normalize): string {
   const parts = settings.length ? settings.map(visible) : ["attention weights"];
+  if (rounding !== null) {
+    const error = `${Number((100 * rounding).toPrecision(1))}%`;
+    parts.push(`weights rounded to ${error} (scores of the explained position are not)`);
+  }
   return [...parts, NORMALIZATION_NAMES[normalize]].join("\u00a0· "); // no break before the dot
 }
 

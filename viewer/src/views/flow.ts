@@ -31,6 +31,8 @@ import type { NotePart, Scene, Target } from "./scene.ts";
 const LEFT = 42;
 const NAMED = 70; // with names of layers
 const TOP = 22;
+const MIN_SPACE = 18; // between levels
+const MOST_LIT = 150; // edges of the node under the pointer
 const BARS = 44; // height of the score bars
 
 interface Layout {
@@ -41,7 +43,7 @@ interface Layout {
   height: number;
 }
 
-function lay(snapshot: Snapshot, width: number): Layout {
+function lay(snapshot: Snapshot, width: number, room: number): Layout {
   const { labels, columns, item, rightToLeft, example } = snapshot;
   const shown = columns.includes(item) ? columns : [...columns, item].sort((a, b) => a - b);
   const limits = { min: 13, max: 92, fit: snapshot.state.fit };
@@ -49,19 +51,21 @@ function lay(snapshot: Snapshot, width: number): Layout {
   const axis = makeAxis(labels, shown, rightToLeft, left, width - left - 6, limits);
   thinLabels(axis, byLabelPriority(snapshot));
   const layers = example.n_layers;
-  const space = Math.max(30, Math.min(78, 520 / layers));
+  const below = 14 + BARS + axis.labelHeight + 6; // the input level
+  const space = Math.max(MIN_SPACE, Math.min(78, (room - TOP - below) / layers));
   const bottom = TOP + layers * space;
   return {
     axis,
     space,
     radius: Math.max(1, Math.min(6, axis.step * 0.22)),
     y: (level) => bottom - level * space,
-    height: bottom + 14 + BARS + axis.labelHeight + 6,
+    height: bottom + below,
   };
 }
 
-export function flowScene(snapshot: Snapshot, width: number, max: number): Scene {
-  const layout = lay(snapshot, width);
+/** room: the height in which the graph should fit. */
+export function flowScene(snapshot: Snapshot, width: number, max: number, room = 640): Scene {
+  const layout = lay(snapshot, width, room);
   const edges = findEdges(snapshot);
   const cut = edges?.path?.cut ?? [];
   return {
@@ -398,8 +402,8 @@ function paintHover(
   const { axis, y } = layout;
   const touching = (edge: Edge): boolean =>
     (edge.layer === level && edge.from === item) || (edge.layer === level + 1 && edge.to === item);
-  for (const edge of edges?.edges ?? []) {
-    if (!touching(edge)) continue;
+  // The strongest come last. Drawing thousands of edges would take longer than a frame.
+  for (const edge of (edges?.edges ?? []).filter(touching).slice(-MOST_LIT)) {
     painter.edge(axis.x(edge.from), y(edge.layer), axis.x(edge.to), y(edge.layer - 1), {
       stroke: theme.ink,
       width: Math.max(1, widthOf(layout, edge.weight / (edges?.max ?? 1))),

@@ -1,17 +1,20 @@
 // The heads view: attention of every head of a layer as a small heatmap (rows: queries, columns:
 // keys), or the rollout of each head to the input (paper, appendix A.1). A head can be enlarged.
 
-import type { Snapshot } from "../data/snapshot.ts";
+import { byLabelPriority, type Snapshot } from "../data/snapshot.ts";
 import { digits } from "../data/text.ts";
-import { type Axis, makeAxis, paintLabel } from "../paint/axis.ts";
+import { type Axis, makeAxis, paintLabel, thinLabels } from "../paint/axis.ts";
 import { fit, measure, pool, type Painter } from "../paint/painter.ts";
 import { shade } from "../paint/theme.ts";
-import { nameOf } from "./captions.ts";
+import { layerName, nameOf } from "./captions.ts";
+import { gridScene } from "./headGrid.ts";
 import { messageScene, type Scene, type Target } from "./scene.ts";
 import type { Column } from "./table.ts";
 
-export function headsScene(snapshot: Snapshot, width: number): Scene {
+/** room: the height in which a grid should fit. */
+export function headsScene(snapshot: Snapshot, width: number, room = 640): Scene {
   const { example, state } = snapshot;
+  if (example.n_heads && state.grid && state.head === null) return gridScene(snapshot, width, room);
   if (!example.n_heads) {
     return messageScene(
       width,
@@ -28,41 +31,101 @@ export function headsScene(snapshot: Snapshot, width: number): Scene {
   return scene;
 }
 
-const noteOf = ({ state, layer }: Snapshot, heads: string): string =>
-  state.headsOf === "rollout"
-    ? `Rollout to the input through ${heads} of layer ${layer}; heads of lower layers are merged.`
-    : `Attention of ${heads} of layer ${layer} to positions one layer below.`;
+function noteOf({ state, layer, example }: Snapshot, heads: string): string {
+  const which = `${heads} of ${layerName(example, layer)}`;
+  return state.headsOf === "rollout"
+    ? `Rollout to the input through ${which}; heads of lower layers are merged.`
+    : `Attention of ${which} to positions one layer below.`;
+}
 
-const pixels = (size: number): number => size * Math.min(globalThis.devicePixelRatio || 1, 3);
+export const pixels = (size: number): number =>
+  size * Math.min(globalThis.devicePixelRatio || 1, 3);
 
 interface Tiles {
   size: number; // of a heatmap
+  across: number; // heatmaps side by side
   place(i: number): [number, number];
   at(x: number, y: number): number; // the head at a point; -1 if none
   height: number;
 }
 
-/** The places of the small heatmaps. */
-function tile(count: number, width: number): Tiles {
+/** The places of the small heatmaps; names: the width of labels on the left, and their height. */
+function tile(count: number, width: number, names: number): Tiles {
   const gap = 20;
-  const fitting = Math.floor((width + gap) / (width < 500 ? 150 : 190));
+  const left = names + 2;
+  const fitting = Math.floor((width - left + gap) / (width < 500 ? 140 : 190));
   const across = Math.max(2, Math.min(count, fitting, 6));
-  const size = Math.floor((width - 4 - (across - 1) * gap) / across);
+  const size = Math.floor((width - left - 2 - (across - 1) * gap) / across);
   const place = (i: number): [number, number] => [
-    2 + (i % across) * (size + gap),
+    left + (i % across) * (size + gap),
     Math.floor(i / across) * (size + 38) + 24,
   ];
   const at = (x: number, y: number): number =>
     Array.from({ length: count }, (_, i) => place(i)).findIndex(
-      ([left, top]) => x >= left && x < left + size && y >= top - 22 && y < top + size,
+      ([x0, top]) => x >= x0 && x < x0 + size && y >= top - 22 && y < top + size,
     );
-  return { size, place, at, height: place(count - 1)[1] + size + 6 };
+  return { size, across, place, at, height: place(count - 1)[1] + size + names + 10 };
+}
+
+const NAME_SIZE = 10;
+
+/** The room for the names of tokens beside small heatmaps. */
+function nameRoom({ labels, columns }: Snapshot, width: number): number {
+  const widest = Math.max(...columns.map((i) => measure(labels[i].slice(0, 20), NAME_SIZE)));
+  return Math.ceil(Math.min(widest + 6, width < 500 ? 52 : 84));
+}
+
+/** The names of tokens beside the first heatmap of a row and below the last of a column: all, or
+ * those with priority where there is no room. */
+function paintTileNames(
+  painter: Painter,
+  snapshot: Snapshot,
+  i: number,
+  count: number,
+  { size, across, place }: Tiles,
+  room: number,
+): void {
+  const { theme, labels, columns, matches, rightToLeft } = snapshot;
+  const [left, top] = place(i);
+  const limits = { min: 0, max: size, fit: true };
+  const axis = makeAxis(labels, columns, rightToLeft, left, size, limits);
+  thinLabels(axis, byLabelPriority(snapshot), NAME_SIZE);
+  columns.forEach((item, row) => {
+    if (!axis.labelled.has(item)) return;
+    const strong = item === snapshot.item || matches.has(item);
+    const fill = matches.has(item) ? theme.match : strong ? theme.accent : theme.quiet;
+    const style = { size: NAME_SIZE, align: "right", fill, weight: strong ? 700 : 400 } as const;
+    const name = fit(labels[item], room - 4, NAME_SIZE, style.weight);
+    if (i % across === 0) painter.text(name, left - 4, top + (row + 0.5) * axis.step + 3.5, style);
+    if (i + across >= count) {
+      painter.text(name, axis.x(item) + 3.5, top + size + 5, { ...style, turn: -90 });
+    }
+  });
+}
+
+/** Marks at the edges of a heatmap for the tokens that match the search. */
+export function paintMatches(
+  painter: Painter,
+  { theme, columns, matches, rightToLeft }: Snapshot,
+  [x, y]: [number, number],
+  size: number,
+): void {
+  const step = size / columns.length;
+  const thick = Math.max(step, 2);
+  columns.forEach((item, row) => {
+    if (!matches.has(item)) return;
+    const column = rightToLeft ? columns.length - 1 - row : row;
+    painter.rect(x - 4, y + row * step, 3, thick, { fill: theme.match });
+    painter.rect(x + column * step, y + size + 1, thick, 3, { fill: theme.match });
+  });
 }
 
 function multiples(snapshot: Snapshot, width: number): Scene {
   const { theme, state } = snapshot;
   const heads = headNumbers(snapshot);
-  const { size, place, at, height } = tile(heads.length, width);
+  const room = nameRoom(snapshot, width);
+  const tiles = tile(heads.length, width, room);
+  const { size, place, at, height } = tiles;
   const maps = heads.map((head) => headMap(snapshot, head, pixels(size)));
   const shared = Math.max(...maps.map((map) => map?.max ?? 0));
   const isShared = state.scale === "shared";
@@ -74,9 +137,12 @@ function multiples(snapshot: Snapshot, width: number): Scene {
     max: isShared ? shared : undefined,
     waiting: maps.includes(null),
     paint: (painter) =>
-      maps.forEach((map, i) =>
-        paintTile(painter, snapshot, i, map, place(i), size, isShared && shared),
-      ),
+      maps.forEach((map, i) => {
+        paintTile(painter, snapshot, i, map, place(i), size, isShared && shared);
+        if (!map) return;
+        paintMatches(painter, snapshot, place(i), size);
+        paintTileNames(painter, snapshot, i, heads.length, tiles, room);
+      }),
     hit: (x, y) => {
       const i = at(x, y);
       if (i < 0) return null;
@@ -185,7 +251,7 @@ function paintNames(painter: Painter, snapshot: Snapshot, axis: Axis): void {
   });
 }
 
-function paintMap(
+export function paintMap(
   painter: Painter,
   snapshot: Snapshot,
   map: HeadMap,
@@ -210,7 +276,13 @@ function paintMap(
 }
 
 /** A frame around the row of the target position. */
-function paintRow(painter: Painter, snapshot: Snapshot, x: number, y: number, size: number): void {
+export function paintRow(
+  painter: Painter,
+  snapshot: Snapshot,
+  x: number,
+  y: number,
+  size: number,
+): void {
   const at = snapshot.columns.indexOf(snapshot.item);
   if (at < 0) return;
   const step = size / snapshot.columns.length;
@@ -251,7 +323,7 @@ function hitMap(
   };
 }
 
-interface HeadMap {
+export interface HeadMap {
   values: Float32Array; // [items, items]
   side: number;
   cells: Float32Array; // [side, side]: pooled values, as drawn
@@ -259,8 +331,8 @@ interface HeadMap {
 }
 
 /** The matrix of a head between items: [items, items]. */
-function headMatrix(snapshot: Snapshot, head: number): Float32Array | null {
-  const { scores, layer, items, state } = snapshot;
+function headMatrix(snapshot: Snapshot, head: number, layer = snapshot.layer): Float32Array | null {
+  const { scores, items, state } = snapshot;
   const { n } = scores;
   let matrix: Float32Array | null;
   if (state.headsOf === "rollout") matrix = scores.headRollout(layer, head);
@@ -277,8 +349,13 @@ function headMatrix(snapshot: Snapshot, head: number): Float32Array | null {
 }
 
 /** The heatmap of a head in a square of `room` pixels. */
-function headMap(snapshot: Snapshot, head: number, room: number): HeadMap | null {
-  const values = headMatrix(snapshot, head);
+export function headMap(
+  snapshot: Snapshot,
+  head: number,
+  room: number,
+  layer = snapshot.layer,
+): HeadMap | null {
+  const values = headMatrix(snapshot, head, layer);
   if (!values) return null;
   const { columns, items, rightToLeft } = snapshot;
   const across = rightToLeft ? [...columns].reverse() : columns;

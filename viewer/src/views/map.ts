@@ -59,6 +59,9 @@ interface Layout {
 const TITLE = 30;
 const LEFT = 30;
 const NAMED = 66; // with names of layers
+const MIN_CELL = 6; // height
+const LABEL = 11; // height of the number of a layer
+const OVERHANG = 8; // of the label of the last column
 const GAP = 36;
 const TITLE_SIZE = 13;
 const TITLE_WEIGHT = 650;
@@ -104,17 +107,15 @@ const leftOf = ({ layer_names }: Example): number => (layer_names.length ? NAMED
 
 /** The width of each of several heatmaps side by side. */
 const shareOf = (width: number, across: number, left: number): number =>
-  (width - 3 - (across - 1) * GAP) / across - left;
+  (width - 1 - OVERHANG - (across - 1) * GAP) / across - left;
 
-function lay(snapshot: Snapshot, width: number): Layout {
+function lay(snapshot: Snapshot, width: number, room: number): Layout {
   const { labels, columns, rightToLeft, example, state } = snapshot;
   const { methods } = example;
   const across = countAcross(snapshot, width);
   const margin = leftOf(example);
   const share = shareOf(width, across, margin);
   const limits = { min: 13, max: across > 1 ? 44 : 56, fit: state.fit };
-  const cell = Math.max(13, Math.min(26, Math.round(240 / example.n_layers)));
-  const body = cell * example.n_layers;
   const axes = methods.map((_, i) => {
     const left = margin + (i % across) * (share + GAP + margin);
     const axis = makeAxis(labels, columns, rightToLeft, left, share, limits);
@@ -122,6 +123,12 @@ function lay(snapshot: Snapshot, width: number): Layout {
     return axis;
   });
   const below = across > 1 ? axes[0].labelHeight : 14; // stacked heatmaps share their labels
+  const rows = Math.ceil(methods.length / across);
+  const others = rows * TITLE + (rows - 1) * below + axes[0].labelHeight;
+  const fitting = Math.floor((room - others) / (rows * example.n_layers));
+  const most = Math.min(26, Math.round(240 / example.n_layers));
+  const cell = Math.max(MIN_CELL, Math.min(most, fitting));
+  const body = cell * example.n_layers;
   const tops = methods.map((_, i) => TITLE + Math.floor(i / across) * (body + TITLE + below));
   return { axes, tops, across, cell, body };
 }
@@ -169,12 +176,13 @@ function colorRanges(
   return one(rangeOf(values.flat(), state.scale));
 }
 
-export function mapScene(snapshot: Snapshot, width: number, shared: number): Scene {
-  const layout = lay(snapshot, width);
+/** room: the height in which the heatmaps should fit. */
+export function mapScene(snapshot: Snapshot, width: number, shared: number, room = 900): Scene {
+  const layout = lay(snapshot, width, room);
   const maps = makeMaps(snapshot, layout, shared);
   const { axes, body, cell } = layout;
   return {
-    width: Math.max(...maps.map((map) => map.scaleEnd)) + 2,
+    width: Math.max(...maps.map((map) => map.scaleEnd)) + OVERHANG,
     height: Math.max(...layout.tops) + body + axes[0].labelHeight,
     focus: snapshot.columns.includes(snapshot.item) ? axes[0].x(snapshot.item) : null,
     note: noteOf(maps),
@@ -263,6 +271,8 @@ function paintLayers(painter: Painter, snapshot: Snapshot, map: HeatMap, layout:
       const missing = scoreText(snapshot, map.method, undefined);
       painter.text(missing, axis.left + 6, y, { size: 12, fill: theme.quiet });
     }
+    const step = Math.ceil(LABEL / cell); // where rows are narrow, some have no number
+    if (!chosen && ((l + 1) % step !== 0 || Math.abs(l + 1 - layer) < step)) return;
     painter.text(shortLayer(snapshot.example, l + 1), axis.left - 8, y, {
       size: 11,
       align: "right",

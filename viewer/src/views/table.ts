@@ -6,6 +6,7 @@ import type { Snapshot, Row } from "../data/snapshot.ts";
 import { digits } from "../data/text.ts";
 import { make } from "../paint/dom.ts";
 import { describeTarget, layerName, nameOf, scoreText, titleOf } from "./captions.ts";
+import { differenceLines } from "./difference.ts";
 import { mapRows } from "./map.ts";
 
 const MAX_CUT = 500; // edges
@@ -19,16 +20,65 @@ export interface Column {
 
 /** A table with a row per token shown and a column per list of scores. */
 export function scoreTable(snapshot: Snapshot, heads: Column[] | null): HTMLTableElement {
+  const { state } = snapshot;
+  const columns = scoreColumns(snapshot, heads);
+  if (state.view === "map") return makeTable(snapshot, mapCaption(snapshot), columns);
+  if (state.view === "heads" && heads) return makeTable(snapshot, headsCaption(snapshot), columns);
+  return makeTable(snapshot, `Scores for ${describeTarget(snapshot)}`, columns);
+}
+
+/** The lists of scores of a view; heads: those of the heads view, if heads were saved. */
+function scoreColumns(snapshot: Snapshot, heads: Column[] | null): Column[] {
   const { state, example, rows } = snapshot;
-  if (state.view === "map") return makeTable(snapshot, mapCaption(snapshot), mapColumns(snapshot));
-  if (state.view === "heads" && heads) return makeTable(snapshot, headsCaption(snapshot), heads);
-  const columns = example.methods.map(({ name }) => ({
+  if (state.view === "map") return mapColumns(snapshot);
+  if (state.view === "heads" && heads) return heads;
+  return example.methods.map(({ name }) => ({
     title: titleOf(example, name),
     key: name,
     row: rows[name],
     missing: scoreText(snapshot, name, undefined),
   }));
-  return makeTable(snapshot, `Scores for ${describeTarget(snapshot)}`, columns);
+}
+
+const field = (value: string | number | null | undefined): string => {
+  const text = String(value ?? "");
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+};
+
+const csv = (lines: readonly (readonly (string | number | null | undefined)[])[]): string =>
+  lines.map((line) => line.map(field).join(",") + "\r\n").join("");
+
+/** The scores on screen as CSV: a line per token, a column per list of scores. Tokens are as the
+ * model has them, and scores are not rounded. */
+export function scoresCsv(
+  snapshots: readonly Snapshot[],
+  headsOf: (snapshot: Snapshot) => Column[] | null,
+): string {
+  if (snapshots[0].state.view === "difference") return differenceCsv(snapshots[0]);
+  const keys = [
+    ...new Set(snapshots.flatMap((s) => scoreColumns(s, headsOf(s)).map((c) => c.key))),
+  ];
+  const head = ["example", "model", "position", "layer", "normalize", "index", "token", ...keys];
+  const lines = snapshots.flatMap((snapshot) => {
+    const { example, items, columns, position, layer, state } = snapshot;
+    const lists = new Map(scoreColumns(snapshot, headsOf(snapshot)).map((c) => [c.key, c.row]));
+    const about = [example.name, example.model, position, layer, state.normalize];
+    const token = (item: number): string =>
+      state.words ? items.labels[item] : example.tokens[items.groups[item][0]];
+    return columns.map((item) => [
+      ...about,
+      items.groups[item][0],
+      token(item),
+      ...keys.map((key) => lists.get(key)?.[item]),
+    ]);
+  });
+  return csv([head, ...lines]);
+}
+
+function differenceCsv(snapshot: Snapshot): string {
+  const head = ["token", "first", "second", "difference"];
+  const lines = differenceLines(snapshot);
+  return csv([head, ...lines.map(({ label, a, b, difference }) => [label, a, b, difference])]);
 }
 
 /** The number of cells of the table. */

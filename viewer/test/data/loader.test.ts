@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { decodeFloat16, halfToNumber } from "../../src/data/loader.ts";
+import { decodeLog, decodeFloat16, halfToNumber } from "../../src/data/loader.ts";
 
 test("known bit patterns", () => {
   const known: [number, number][] = [
@@ -20,4 +20,12 @@ test("known bit patterns", () => {
 test("a chunk is little-endian", () => {
   const bytes = Uint8Array.from([0x00, 0x3c, 0x00, 0x38]);
   assert.deepEqual([...decodeFloat16(bytes.buffer)], [1, 0.5]);
+});
+
+test("weights on a logarithmic scale", () => {
+  // 0, the largest, 1, a half, and half a step below 1, with 16 levels per power of two.
+  const codes = new Uint16Array([0, 1, 129, 145, 130]);
+  const values = [...decodeLog(codes.buffer, 16)];
+  assert.deepEqual(values.slice(0, 4), [0, 256, 1, 0.5]);
+  assert.ok(Math.abs(values[4] - 2 ** (-1 / 16)) < 1e-6);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { changeState, initialState, layerOf } from "../../src/data/state.ts";
+import { changeState, initialState, viewsOf, layerOf } from "../../src/data/state.ts";
 import { makeExample, makeHeader, STORED } from "../example.ts";
 
 const two = makeHeader([
@@ -70,4 +70,11 @@ test("methods and heads are those of the data; heads count from 0", () => {
   assert.equal(changeState(header, state, { head: 2 }).head, null);
   const only = { ...header, methods: [STORED] };
   assert.equal(initialState(only).method, "joint");
+});
+
+test("the first view of pages with images is the image", () => {
+  const image = { src: "", rows: 1, columns: 1, first: 0, width: 1, height: 1 };
+  assert.equal(viewsOf(makeHeader())[0], "text");
+  assert.ok(!viewsOf(makeHeader()).includes("image"));
+  assert.equal(viewsOf(makeHeader([makeExample({ image })]))[0], "image");
 });

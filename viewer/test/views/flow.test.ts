@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { flowScene } from "../../src/views/flow.ts";
+import { mapScene } from "../../src/views/map.ts";
 import { findEdges } from "../../src/views/flowEdges.ts";
 import type { Edge } from "../../src/views/subgraph.ts";
 import type { Snapshot } from "../../src/data/snapshot.ts";
@@ -164,4 +165,12 @@ test("the flow to a word is drawn as one maximum flow to its tokens", async () =
   assert.match(noteOf(scene), /to “cabinets” is 0\.5/);
   const cut = scene.cut?.reduce((sum, edge) => sum + edge.capacity, 0) ?? 0;
   assert.ok(Math.abs(cut - 0.5) < 1e-6, String(cut));
+});
+
+test("graph and heatmaps fit the height that there is", async () => {
+  for (const scene of [flowScene, mapScene]) {
+    const draw = (snapshot: Snapshot): number => scene(snapshot, 900, 1, 420).height;
+    const height = await settle({}, draw, SPREAD.example, [], SPREAD.chunks);
+    assert.ok(height <= 420, `${scene.name} ${height}`);
+  }
 });

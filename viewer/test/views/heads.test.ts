@@ -7,7 +7,7 @@ import { LIGHT } from "../../src/paint/theme.ts";
 import { headColumns, headsScene } from "../../src/views/heads.ts";
 import type { Scene } from "../../src/views/scene.ts";
 import { makeExample, makeHeader, makeSource } from "../example.ts";
-import { CHUNKS, hits, noteOf, settle, tick } from "../snapshot.ts";
+import { CHUNKS, hits, noteOf, settle, svgOf, tick } from "../snapshot.ts";
 
 test("small heatmaps, an enlarged head, and rows for the table", async () => {
   const small = await settle({ view: "heads" }, (snapshot) => headsScene(snapshot, 600));
@@ -69,4 +69,35 @@ test("a failed prefetch is repeated when the heads are needed, and then reported
   await tick();
   assert.match(scores.error ?? "", /the heads of layer 1/);
   assert.deepEqual(source.requested, ["0/heads/1", "0/heads/1"]);
+});
+
+test("small heatmaps have the names of tokens, and mark those that match the search", async () => {
+  const draw = (search: string): Promise<string> =>
+    settle({ view: "heads", search }, (snapshot) => svgOf(headsScene(snapshot, 600)));
+  const svg = await draw("");
+  // Two heads side by side: queries on the left of the first, keys below both.
+  assert.equal(svg.split(">cabinet<").length - 1, 3);
+  const marks = (text: string): number => text.split(`fill="${LIGHT.match}"/>`).length - 1;
+  assert.equal(marks(svg), 0);
+  assert.equal(marks(await draw("cabinet")), 4, "a row and a column of each head");
+});
+
+test("the heads of all layers form a grid that fits the height", async () => {
+  const draw = (snapshot: Parameters<typeof headsScene>[0]): Scene =>
+    headsScene(snapshot, 900, 200);
+  const scene = await settle({ view: "heads", grid: true }, draw);
+  const targets = hits(scene);
+  assert.deepEqual(
+    [...targets.values()].map(({ change }) => change),
+    [
+      { layer: 2, head: 0 },
+      { layer: 2, head: 1 },
+      { layer: 1, head: 0 },
+      { layer: 1, head: 1 },
+    ],
+  );
+  assert.match(targets.get("2")?.lines[0] ?? "", /Head 0 of layer 1/);
+  assert.ok(scene.height <= 200, String(scene.height));
+  const large = await settle({ view: "heads", grid: true, head: 1 }, draw);
+  assert.match(noteOf(large), /head 1 of layer 2/);
 });

@@ -7,7 +7,7 @@
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +23,7 @@ from starlette.routing import Route
 from attnflow.errors import AttnflowError
 from attnflow.viewer.page import MODULE, read_asset
 from attnflow.viewer.payload import Payload, flow_rows
+from attnflow.viewer.server.choices import list_options, read_options
 from attnflow.viewer.server.jobs import Jobs
 from attnflow.viewer.server.security import (
     App,
@@ -32,7 +33,7 @@ from attnflow.viewer.server.security import (
     RequestError,
     shorten_message,
 )
-from attnflow.viewer.server.tasks import ExplainTask, ModelInfo, ReadTask
+from attnflow.viewer.server.tasks import ExplainTask, ImageTask, ModelInfo, Question, ReadTask
 
 JSON, BINARY = "application/json", "application/octet-stream"
 MAX_EXAMPLES = 2  # to compare
@@ -77,6 +78,7 @@ def create_app(
             Route("/api/models", routes.models),
             Route("/api/explanations", routes.explain, methods=["POST"]),
             Route("/api/attentions", routes.upload, methods=["POST"]),
+            Route("/api/images", routes.upload, methods=["POST"]),
             Route("/api/jobs/{id}", routes.job),
             Route("/api/jobs/{id}", routes.cancel, methods=["DELETE"]),
             Route(f"{result}/header", routes.header),
@@ -110,7 +112,7 @@ class Routes:
         """The models to choose from, and the limits of the page."""
         models = [asdict(model) for model in self._models]
         limits = {"text_length": self._limits.text_length, "upload": self._limits.upload_bytes}
-        return respond_json({"models": models, "limits": limits})
+        return respond_json({"models": models, "limits": limits, "options": list_options()})
 
     async def explain(self, request: Request) -> Response:
         """Start a job that explains one text, or several to compare."""
@@ -122,7 +124,10 @@ class Routes:
         return respond_json({"job": self._jobs.submit(ExplainTask(examples))}, 202)
 
     async def upload(self, request: Request) -> Response:
-        """Start a job that reads saved attentions, sent as the body. name: title of the page."""
+        """Start a job that reads saved attentions or an image, sent as the body.
+
+        name: title of the page. For an image also model, and options of the explanation.
+        """
         check_content_type(request, BINARY)
         if self._uploads >= MAX_UPLOADS:
             raise BusyError(
@@ -141,7 +146,8 @@ class Routes:
         finally:
             self._uploads -= 1
         title = request.query_params.get("name", "")[:MAX_TITLE] or "saved attentions"
-        return respond_json({"job": self._submit_file(body, title)}, 202)
+        make_task = self._file_task(request)
+        return respond_json({"job": self._submit_file(body, title, make_task)}, 202)
 
     async def job(self, request: Request) -> Response:
         """The state of a job."""
@@ -185,13 +191,23 @@ class Routes:
             raise _not_stored("result")
         return payload
 
-    def _submit_file(self, body: bytes, title: str) -> str:
+    def _file_task(self, request: Request) -> Callable[[str, str], ReadTask | ImageTask]:
+        """The task for an uploaded file, of its path and title."""
+        if request.url.path != "/api/images":
+            return ReadTask
+        model = read_number(request, "model", len(self._models))
+        options = read_options(request.query_params)
+        return lambda path, title: ImageTask(path, title, model, options)
+
+    def _submit_file(
+        self, body: bytes, title: str, make_task: Callable[[str, str], ReadTask | ImageTask]
+    ) -> str:
         """Write an upload to a temporary file, which is removed when the job has ended."""
         with tempfile.NamedTemporaryFile(suffix=".safetensors", delete=False) as file:
             file.write(body)
         path = Path(file.name)
         try:
-            task = ReadTask(str(path), title)
+            task = make_task(str(path), title)
             return self._jobs.submit(task, cleanup=lambda: path.unlink(missing_ok=True))
         except BaseException:
             path.unlink(missing_ok=True)
@@ -248,8 +264,8 @@ def parse_json(body: bytes) -> Any:
         ) from None
 
 
-def read_examples(body: Any, n_models: int, limits: Limits) -> tuple[tuple[str, int], ...]:
-    """Read the texts to explain, and the indices of their models, from a parsed body.
+def read_examples(body: Any, n_models: int, limits: Limits) -> tuple[Question, ...]:
+    """Read the texts to explain, their models and options from a parsed body.
 
     Raises RequestError if the body is invalid or exceeds the limits.
     """
@@ -263,7 +279,7 @@ def read_examples(body: Any, n_models: int, limits: Limits) -> tuple[tuple[str, 
     return tuple(_read_example(example, n_models, limits) for example in examples)
 
 
-def _read_example(example: Any, n_models: int, limits: Limits) -> tuple[str, int]:
+def _read_example(example: Any, n_models: int, limits: Limits) -> Question:
     fields = example if isinstance(example, dict) else {}
     text, model = fields.get("text"), fields.get("model")
     if not isinstance(text, str) or not text.strip():
@@ -280,7 +296,7 @@ def _read_example(example: Any, n_models: int, limits: Limits) -> tuple[str, int
             expected=f"an index from 0 to {n_models - 1}",
             fix="Choose one of the models that the server was started with.",
         )
-    return text, model
+    return Question(text, model, read_options(fields))
 
 
 def read_number(request: Request, name: str, end: int, first: int = 0) -> int:

@@ -4,12 +4,12 @@ A task is pickled, sent to a worker, and its result is sent back. Modules that l
 imported when a task runs, so that the server process does not load it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import ERROR, getLogger
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ Report: TypeAlias = Callable[[str, int, int], None]
 
 EXAMPLE = "the film is short , and the acting is a joy to watch ."
 AGREEMENT_EXAMPLE = "the author of the books on the old table"  # for verb-number models
+IMAGE = "image"  # the task of vision models
+MAX_CLASSES = 1000  # that the page suggests as targets
 MASKED_EXAMPLE = "the author of the books {} on the old table"
 
 
@@ -47,29 +49,67 @@ def hidden_path(path: str, name: str) -> Iterator[None]:
         yield
     except AttnflowError as error:
         parts = (error.given, error.expected, error.fix)
-        raise InputError(*(part.replace(path, name) for part in parts)) from None
+        hidden = [part.replace(path, name).replace(Path(path).name, name) for part in parts]
+        raise InputError(*hidden) from None
     except Exception as error:  # models and tokenizers raise anything
         raise RuntimeError(str(error).replace(path, name)) from error
 
 
+class Question(NamedTuple):
+    """A text to explain, the index of its model, and options of `explain`."""
+
+    text: str
+    model: int
+    options: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class ExplainTask:
-    """Explain texts. examples: each a text and the index of its model; several are compared."""
+    """Explain texts; several are compared."""
 
-    examples: tuple[tuple[str, int], ...]
+    examples: tuple[Question, ...]
 
     def run(self, models: "Sequence[LoadedModel]", limits: Limits, report: Report) -> Payload:
         """Return the payload, with all scores computed."""
         from attnflow.explainer import explain
 
         explanations = []
-        for i, (text, model) in enumerate(self.examples):
+        for i, (text, model, options) in enumerate(self.examples):
             report("running the model", i, len(self.examples))
             loaded = models[model]
             with hidden_path(loaded.name, display_name(loaded.name)):
+                _check_kind(loaded, image=False)
                 _check_length(loaded, text, limits)
-                explanations.append(explain(text, loaded))
+                explanations.append(explain(text, loaded, **options))
         return _compute_payload(explanations, None, report)
+
+
+@dataclass(frozen=True)
+class ImageTask:
+    """Explain an image. path: of its file. title: the name that the page shows.
+
+    model: the index of a vision model. options: of `explain_image`.
+    """
+
+    path: str
+    title: str
+    model: int
+    options: Mapping[str, Any]
+
+    def run(
+        self,
+        models: "Sequence[LoadedModel]",
+        limits: Limits,  # noqa: ARG002
+        report: Report,
+    ) -> Payload:
+        """Return the payload, with all scores computed."""
+        from attnflow.explainer import explain_image
+
+        report("running the model", 0, 1)
+        _check_kind(models[self.model], image=True)
+        with hidden_path(self.path, "the image"):
+            explanation = explain_image(self.path, models[self.model], **self.options)
+        return _compute_payload([replace(explanation, text=self.title)], self.title, report)
 
 
 @dataclass(frozen=True)
@@ -131,28 +171,32 @@ class FlowTask:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """A model that the page offers: name, task, maximum number of tokens, and an example text."""
+    """A model that the page offers: name, task, maximum number of tokens, and an example text.
+
+    classes: the names of its classes, if it is a classifier.
+    """
 
     label: str
     task: str
     tokens: int | None
     example: str
+    classes: tuple[str, ...] = ()
 
 
 def load_models(names: Sequence[str], report: Report) -> "list[LoadedModel]":
     """Load models by folder or hub name. Raises InputError if one cannot be loaded."""
     from attnflow.models.loading import load_model
+    from attnflow.models.vision import load_image_model
 
     report("loading the models", 0, len(names))
     with suppress(MissingDependencyError):  # load_model raises it, with the name of the model
         logs = import_optional("transformers.utils.logging", "loading a model")
         logs.disable_progress_bar()
     getLogger("huggingface_hub").setLevel(ERROR)  # our own errors say which model is missing
-    models = []
+    models: list[Any] = []
     for i, name in enumerate(names):
         report(f"loading {Path(name).name or name}", i, len(names))
-        _check_text_model(name)
-        models.append(load_model(name))
+        models.append(load_image_model(name) if _is_vision_model(name) else load_model(name))
     return models
 
 
@@ -164,22 +208,38 @@ def display_name(name: str) -> str:
 def describe_model(model: "LoadedModel") -> ModelInfo:
     """Describe a model for the page, with an example text that suits it."""
     label = display_name(model.name)
+    if not hasattr(model, "tokenizer"):
+        return ModelInfo(label, IMAGE, None, "", _list_classes(model))
     mask = getattr(model.tokenizer, "mask_token", None)
     if model.task == "masked_lm" and mask:
         example = MASKED_EXAMPLE.format(mask)
     else:
         example = EXAMPLE if find_verb_number(model.name) is None else AGREEMENT_EXAMPLE
-    return ModelInfo(label, model.task, model.max_length, example)
+    return ModelInfo(label, model.task, model.max_length, example, _list_classes(model))
 
 
-def _check_text_model(name: str) -> None:
-    """Raise InputError for the folder of a vision model, which has no tokenizer to load."""
+def _list_classes(model: "LoadedModel") -> tuple[str, ...]:
+    """The names of the classes of a classifier, the first MAX_CLASSES of them."""
+    names = getattr(getattr(model.model, "config", None), "id2label", None) or {}
+    if model.task != "classifier":
+        return ()
+    return tuple(str(names[index]) for index in sorted(names))[:MAX_CLASSES]
+
+
+def _is_vision_model(name: str) -> bool:
+    """Whether a name is the folder of a vision model: with an image processor, no tokenizer."""
     folder = Path(name)
-    if (folder / "preprocessor_config.json").is_file() and not any(folder.glob("*token*")):
+    return (folder / "preprocessor_config.json").is_file() and not any(folder.glob("*token*"))
+
+
+def _check_kind(model: Any, *, image: bool) -> None:
+    """Raise InputError for a text with a vision model, or an image with a text model."""
+    if image == hasattr(model, "tokenizer"):
+        kind, other = ("text", "vision") if image else ("vision", "text")
         raise InputError(
-            f"the folder {name} holds a vision model",
-            expected="a text model",
-            fix=f"For an image: attnflow explain-image IMAGE --html FILE --model {name}",
+            f"the chosen model is a {kind} model",
+            expected=f"a {other} model",
+            fix="Choose another model, or open an image." if not image else "Enter a text.",
         )
 
 

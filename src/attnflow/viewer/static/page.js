@@ -12,8 +12,18 @@ const TASKS = {
   causal_lm: "next-token prediction",
   classifier: "classification",
   encoder: "encoder",
+  image: "images",
   masked_lm: "masked-token prediction",
   seq2seq: "sequence to sequence",
+};
+
+// The options of an explanation: names in requests, and their fields.
+const OPTIONS = {
+  edges: "edges",
+  heads: "heads",
+  residual_weight: "residual",
+  target: "target",
+  against: "against",
 };
 
 let viewer = null;
@@ -126,10 +136,12 @@ function urlOf(state) {
 }
 
 function explain(state) {
-  const link = { text: text.value, model: model.value };
+  if (!find("open-image").hidden) return explainImage();
+  const options = chosenOptions();
+  const link = { text: text.value, model: model.value, ...options };
   if (!second.hidden) Object.assign(link, { text2: text2.value, model2: model2.value });
-  const examples = [{ text: link.text, model: Number(link.model) }];
-  if (!second.hidden) examples.push({ text: link.text2, model: Number(link.model2) });
+  const examples = [{ text: link.text, model: Number(link.model), ...options }];
+  if (!second.hidden) examples.push({ text: link.text2, model: Number(link.model2), ...options });
   const send = () =>
     request("/api/explanations", {
       method: "POST",
@@ -139,23 +151,68 @@ function explain(state) {
   return show(send, link, state);
 }
 
+/** The options that are not left at their defaults. */
+function chosenOptions() {
+  const values = Object.entries(OPTIONS).map(([name, id]) => [name, find(id).value]);
+  return Object.fromEntries(values.filter(([, value]) => value.trim())); // tokens may start with a space
+}
+
+/** Fill the lists of options. */
+function listOptions({ edges, heads }) {
+  for (const { name, title } of edges) find("edges").add(new Option(title, name));
+  for (const name of ["", ...heads]) find("heads").add(new Option(name || "default", name));
+  find("edges").addEventListener("change", () => {
+    const chosen = edges.find(({ name }) => name === find("edges").value);
+    find("about-edges").textContent = chosen ? `Edges: ${chosen.summary}` : "";
+  });
+  for (const id of ["edges", "heads"]) find(id).addEventListener("change", () => explain());
+  for (const id of ["residual", "target", "against"]) {
+    find(id).addEventListener("change", () => explain());
+  }
+}
+
+/** Suggest the classes of the chosen model as targets. */
+function listClasses(models) {
+  const { classes } = models[model.value] ?? { classes: [] };
+  find("classes").replaceChildren(...classes.map((name) => new Option(name, name)));
+}
+
 function toggleComparison(shown) {
   second.hidden = !shown;
   compare.setAttribute("aria-expanded", String(shown));
   compare.textContent = shown ? "Remove comparison" : "Compare";
 }
 
-function openFile(file) {
+/** Send a file to an address of the server. query: besides the name of the file. */
+function openFile(file, path = "/api/attentions", query = {}, state = lastingState()) {
   if (file.size > maxUpload) {
     return say(`The file is too large (maximum: ${maxUpload / 1e6} MB).`, true);
   }
   const send = () =>
-    request(`/api/attentions?${new URLSearchParams({ name: file.name })}`, {
+    request(`${path}?${new URLSearchParams({ name: file.name, ...query })}`, {
       method: "POST",
       headers: { "content-type": "application/octet-stream" },
       body: file,
     });
-  return show(send, null);
+  return show(send, null, state);
+}
+
+let picture = null; // the image that was opened last
+
+/** Explain an image, or ask for one. */
+function explainImage(file = picture) {
+  picture = file;
+  if (!file) return say("Open an image for this model.");
+  const query = { model: model.value, ...chosenOptions() };
+  return openFile(file, "/api/images", query, { ...lastingState(), view: "image" });
+}
+
+/** Show the fields of the chosen model: a text, or an image. */
+function fitModel(models) {
+  const image = models[model.value]?.task === "image";
+  find("open-image").hidden = !image;
+  for (const id of ["text", "explain", "compare"]) find(id).disabled = image;
+  if (image) toggleComparison(false);
 }
 
 /** Fill the form from the link in the URL; return its state. */
@@ -167,6 +224,8 @@ function readLink() {
   text2.value = link.get("text2") ?? "";
   model2.value = known(link.get("model2"));
   toggleComparison(link.has("text2"));
+  for (const [name, id] of Object.entries(OPTIONS)) find(id).value = link.get(name) ?? "";
+  if (Object.keys(chosenOptions()).length) find("choices").open = true;
   try {
     return JSON.parse(link.get("state") ?? "null") ?? undefined;
   } catch {
@@ -186,7 +245,8 @@ async function copyLink() {
 }
 
 async function start() {
-  const { models, limits } = await (await request("/api/models")).json();
+  const { models, limits, options } = await (await request("/api/models")).json();
+  listOptions(options);
   for (const select of [model, model2]) {
     models.forEach(({ label, task }, i) =>
       select.add(new Option(`${label} (${TASKS[task] ?? task})`, String(i))),
@@ -213,16 +273,26 @@ async function start() {
     if (!second.hidden) text2.focus();
   });
   find("link").addEventListener("click", copyLink);
+  find("open-image").addEventListener("click", () => find("image").click());
+  find("image").addEventListener("change", (event) => {
+    if (event.target.files.length) explainImage(event.target.files[0]);
+    event.target.value = "";
+  });
   find("open").addEventListener("click", () => find("file").click());
   find("file").addEventListener("change", (event) => {
     if (event.target.files.length) openFile(event.target.files[0]);
     event.target.value = "";
   });
   model.addEventListener("change", () => {
+    listClasses(models);
+    fitModel(models);
+    if (!find("open-image").hidden) explainImage();
     if (models.some(({ example }) => example === text.value)) text.value = models[model.value].example;
   });
   addEventListener("hashchange", () => explain(readLink()));
   const state = readLink();
+  listClasses(models);
+  fitModel(models);
   find("fields").disabled = false; // models and listeners are ready
   await explain(state);
 }

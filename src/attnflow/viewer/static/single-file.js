@@ -8,14 +8,35 @@
       return undefined;
     }
   };
+  const fromBase64 = (text) => {
+    if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text); // faster
+    const letters = atob(text);
+    const bytes = new Uint8Array(letters.length);
+    for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+    return bytes;
+  };
+  const inflate = async (bytes) => {
+    if (!globalThis.DecompressionStream) {
+      throw new Error("this browser cannot decompress data. Use a newer one");
+    }
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  };
+  /** The bytes of numbers, from groups of their first bytes, second bytes and so on. */
+  const ungroup = (bytes, width) => {
+    if (width === 1) return bytes.buffer;
+    const count = bytes.length / width;
+    const out = new Uint8Array(bytes.length);
+    for (let part = 0; part < width; part++) {
+      for (let i = 0; i < count; i++) out[i * width + part] = bytes[part * count + i];
+    }
+    return out.buffer;
+  };
   const load = async (key) => {
     const element = document.querySelector(`script[data-key="${CSS.escape(key)}"]`);
     if (!element) throw new Error(`the file has no chunk ${key}`);
-    if (Uint8Array.fromBase64) return Uint8Array.fromBase64(element.textContent).buffer; // faster
-    const text = atob(element.textContent);
-    const bytes = new Uint8Array(text.length);
-    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-    return bytes.buffer;
+    const bytes = await inflate(fromBase64(element.textContent));
+    return ungroup(bytes, Number(element.dataset.width));
   };
   const header = JSON.parse(document.getElementById("attnflow-header").textContent);
   let pending = 0;

@@ -215,3 +215,9 @@ def test_words_use_the_flags_of_words():
     text, *_ = explanation_notes(explanation, merged)
     assert "'[CLS]' and '[SEP]'" in text
     assert "0.90" in text
+
+
+def test_tokens_of_byte_level_vocabularies_are_named_as_text():
+    tokens = ["\u00c3\u012bt\u00c3\u00a9", *(f"\u0120word{i}" for i in range(3))]
+    [note, *_] = notes([0.96, 0.02, 0.01, 0.01], tokens=tokens, causal=True)
+    assert "'\u00c9t\u00e9'" in note

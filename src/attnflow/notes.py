@@ -8,6 +8,7 @@ terminal, the viewer and figures show these notes next to the scores.
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from attnflow.edges.registry import EDGES
 from attnflow.explanation import Explanation
 from attnflow.presentation import edges_name
 from attnflow.selection import Position, resolve_position
+from attnflow.token_text import readable_tokens
 from attnflow.words import NOT_ADDITIVE, without_start
 
 SINK = 0.5  # the share of a row from which tokens without content are reported as sinks
@@ -148,8 +150,12 @@ class _Row:
 
     def label(self, axis: int) -> str:
         """A token in quotes."""
-        token = self.attribution.tokens[self.attribution.columns[axis]]
-        return repr(without_start(token))
+        return repr(self.labels[self.attribution.columns[axis]])
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The tokens as text."""
+        return readable_tokens(self.attribution.tokens)
 
     def sink_kind(self, axis: int) -> str:
         """What kind of token without content it is; empty for others."""

@@ -14,6 +14,7 @@ export interface Edges extends Subgraph {
 
 const STRONGEST = 2500; // edges that are drawn by default
 const MOST = 20000; // edges that are drawn at most
+const FEW = 400; // of the strongest edges, which are drawn even if they are faint
 const FAINTEST = 0.004; // share of the maximum below which lines are hardly visible
 
 /** The edges to draw; null while scores are missing, or for methods stored in the data. */
@@ -30,7 +31,9 @@ function limitsOf({ state }: Snapshot): Limits {
   const all = state.edges === "all";
   return {
     edges: all ? MOST : STRONGEST,
-    share: Math.max(state.threshold, all ? 0 : FAINTEST),
+    share: state.threshold,
+    few: FEW,
+    faintest: all ? 0 : FAINTEST,
     perLayer: state.topK,
   };
 }

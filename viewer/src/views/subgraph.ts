@@ -17,6 +17,8 @@ export type Visit = (
 export interface Limits {
   edges: number; // drawn at most
   share: number; // of the largest weight, which an edge needs unless a path needs the edge
+  few: number; // strongest edges that are drawn even if they are faint
+  faintest: number; // share of the largest weight that others need
   perLayer: number; // strongest edges of each layer; 0: all
 }
 
@@ -125,7 +127,8 @@ function findSeeds(visit: Visit, layers: number, found: Survey, limits: Limits):
   each((from, to, weight, layer) => {
     if (binOf(weight / max) >= bin) seeds.push({ layer, from, to, weight });
   });
-  return seeds.sort(byWeight);
+  const visible = limits.faintest * max;
+  return seeds.sort(byWeight).filter(({ weight }, i) => i < limits.few || weight >= visible);
 }
 
 /**

@@ -463,3 +463,100 @@ def test_the_start_of_rejected_rows_is_stored(tmp_path, monkeypatch):
 def test_long_texts_are_rejected(monkeypatch):
     monkeypatch.setattr(example, "MAX_CHARACTERS", 10)
     assert read(["x" * 10, "x" * 11]) == [("0", "x" * 10), "too_long"]
+
+
+def with_fields(data, *fields, **options):
+    """The text and the further columns of each example, or why a row is rejected."""
+    rows = open_source(data, fields=fields, **options).rows()
+    return [(r.text, r.fields) if isinstance(r, Example) else r.why for r in rows]
+
+
+RECORDS = [
+    {"text": "the key", "label": "one", "part": "key"},
+    {"text": "to it", "label": "two", "part": "it"},
+]
+EXPECTED = [(row["text"], {"label": row["label"], "part": row["part"]}) for row in RECORDS]
+
+
+def write_records(path):
+    """Write the records in the format that the name of the file tells."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(RECORDS), path)
+    elif path.suffix == ".jsonl":
+        write(path, "\n".join(map(json.dumps, RECORDS)))
+    else:
+        mark = "," if path.suffix == ".csv" else "\t"
+        write(
+            path, "\n".join(mark.join(row) for row in [RECORDS[0], *(r.values() for r in RECORDS)])
+        )
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.parquet"])
+def test_further_columns_of_files(tmp_path, name):
+    path = write_records(tmp_path / name)
+    assert with_fields(path, "label", "part") == EXPECTED
+    assert with_fields(path) == [(text, {}) for text, _ in EXPECTED]
+    with refusal(SelectionError, name, "'parts'", "'part'"):
+        open_source(path, fields=("label", "parts"))
+
+
+def test_further_columns_of_data_sets_and_lists():
+    dataset = Dataset.from_list(RECORDS)
+    assert with_fields(dataset, "label", "part") == EXPECTED
+    with refusal(SelectionError, "'parts'", "'part'"):
+        open_source(dataset, fields=("parts",))
+    assert with_fields(RECORDS, "label", "part") == EXPECTED
+    assert with_fields([{"text": "the key"}, {"label": "one"}, "to it"], "label") == [
+        ("the key", {"label": None}),
+        "missing",
+        ("to it", {}),
+    ]
+    [named] = open_source([{"text": "the key", "id": 7}], fields=("label",)).rows()
+    assert isinstance(named, Example)
+    assert named.id == "7"
+
+
+def test_further_columns_keep_the_values_of_their_format(tmp_path):
+    spans = [{"text": "the key", "spans": [[4, 7]], "n": 1}, {"text": "to it"}]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, spans)))
+    found = [("the key", {"spans": [[4, 7]], "n": 1}), ("to it", {"spans": None, "n": None})]
+    assert with_fields(path, "spans", "n") == found
+    pq.write_table(pa.Table.from_pylist(spans), tmp_path / "a.parquet")
+    assert with_fields(tmp_path / "a.parquet", "spans", "n") == found
+
+
+def test_plain_text_has_no_further_columns(tmp_path):
+    path = write(tmp_path / "a.txt", "the key\n")
+    with refusal(InputError, "'label'"):
+        open_source(path, fields=("label",))
+
+
+def test_a_further_column_twice_in_a_record_is_malformed(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"text": "a b", "label": 1, "label": 2}\n')
+    assert with_fields(path, "label") == ["malformed"]
+    assert with_fields(path) == [("a b", {})]
+
+
+def test_the_checksum_of_a_list_depends_on_further_columns():
+    def checksum(label, *fields):
+        return open_source([{"text": "the key", "label": label}], fields=fields).checksum
+
+    assert checksum("one", "label") == checksum("one", "label")
+    assert checksum("one", "label") != checksum("two", "label")
+    assert checksum(1, "label") != checksum("1", "label")
+    assert checksum("one", "other") == checksum("two", "other")
+
+
+def test_the_first_rows_of_an_input(tmp_path):
+    source = open_source(write(tmp_path / "a.txt", "one\n\nthree\n"))
+    first = source.first(2)
+    for _ in range(2):  # it can be read several times
+        rows = list(first.rows())
+        assert [getattr(row, "text", "rejected") for row in rows] == ["one", "rejected"]
+    assert first.count == 2
+    assert first.checksum == source.checksum
+    assert first.first(1).count == 1
+    more = source.first(9)
+    assert more.count == len(list(more.rows())) == 3
+    assert open_source(tmp_path / "a.txt", input_id="a").first(2).count is None

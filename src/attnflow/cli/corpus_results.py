@@ -212,7 +212,8 @@ def errors(
 
 def _to_record(agreement: "Agreement") -> dict[str, Any]:
     """Return an agreement with types that JSON has; null where there is no value."""
-    numbers = {"mean": agreement.mean, "sd": agreement.sd}
+    low, high = agreement.interval
+    numbers = {"mean": agreement.mean, "sd": agreement.sd, "low": low, "high": high}
     return {
         "method": agreement.method,
         "against": agreement.against,
@@ -226,9 +227,10 @@ def _to_record(agreement: "Agreement") -> dict[str, Any]:
 def _to_csv(agreements: "list[Agreement]") -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", "against", "layer", "mean", "sd", "n", "left_out"])
+    writer.writerow(["method", "against", "layer", "mean", "sd", "low", "high", "n", "left_out"])
     for a in agreements:
-        columns = (a.layers, a.mean.tolist(), a.sd.tolist(), a.n, a.left_out)
+        numbers = [values.tolist() for values in (a.mean, a.sd, *a.interval)]
+        columns = (a.layers, *numbers, a.n, a.left_out)
         for row in zip(*columns, strict=True):
             writer.writerow([a.method, a.against, *row])
     return text.getvalue().rstrip("\n")
@@ -239,7 +241,10 @@ def _print_tables(agreements: "list[Agreement]") -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    console.print("Spearman's rank correlation at the explained position, mean ± sd over examples")
+    console.print(
+        "Spearman's rank correlation at the explained position, mean ± sd over examples, and the "
+        "95 % interval of the mean"
+    )
     for name in IMPORTANCE:
         columns = {a.method: a for a in agreements if a.against == name}
         _print_table(console, f"with {name}", columns)
@@ -260,7 +265,7 @@ def _print_table(console: "Console", title: str, columns: "dict[str, Agreement]"
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for i, layer in enumerate(agreements[0].layers):
-        table.add_row(str(layer), *(f"{a.mean[i]:.2f} ± {a.sd[i]:.2f}" for a in agreements))
+        table.add_row(str(layer), *(_format_agreement(a, i) for a in agreements))
     console.print()
     console.print(Text(title, style="bold"))
     console.print(table)
@@ -269,6 +274,12 @@ def _print_table(console: "Console", title: str, columns: "dict[str, Agreement]"
     console.print(
         f"{examples}, {left_out:,} left out without ranks to compare" if left_out else examples
     )
+
+
+def _format_agreement(agreement: "Agreement", i: int) -> str:
+    low, high = agreement.interval
+    mean, sd = agreement.mean[i], agreement.sd[i]
+    return f"{mean:.2f} ± {sd:.2f} [{low[i]:.2f}, {high[i]:.2f}]"
 
 
 def _attributions(stored: "Stored", position: int) -> "list[Attribution]":

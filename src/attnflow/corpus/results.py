@@ -246,6 +246,9 @@ def _join_rows(rows: list[dict[str, Any]], manifest: Manifest) -> Stored:
     )
 
 
+NORMAL_95 = 1.96  # standard errors of a 95 % interval
+
+
 @dataclass(frozen=True, eq=False)
 class Agreement:
     """Spearman's rho between a method and another score of the explained position, per layer.
@@ -261,6 +264,12 @@ class Agreement:
     sd: Floats
     n: NDArray[np.int64]
     left_out: NDArray[np.int64]
+
+    @property
+    def interval(self) -> tuple[Floats, Floats]:
+        """The ends of the 95 % confidence intervals of the means, [layers], by standard errors."""
+        error = NORMAL_95 * self.sd / np.sqrt(np.maximum(self.n - 1, 1))
+        return self.mean - error, self.mean + error
 
 
 def correlate(

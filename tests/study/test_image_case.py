@@ -48,6 +48,7 @@ def other_pixels(case, replacement):
     return tall[:, :, low] * (1 - share) + tall[:, :, high] * share
 
 
+@torch.no_grad()
 def test_the_case_of_an_image(case):
     logits = case.loaded.model(pixel_values=case.pixels).logits[0].softmax(-1)
     best = int(logits.argmax())
@@ -125,7 +126,6 @@ def test_an_unknown_replacement_is_refused(case):
         MaskedImage(case, "mask", **OPTIONS)
 
 
-@pytest.mark.slow
 def test_a_study_of_a_folder_of_images(folder, tmp_path):
     pictures = tmp_path / "pictures"
     pictures.mkdir()

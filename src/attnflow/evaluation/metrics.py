@@ -13,10 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.errors import check_choice
-from attnflow.evaluation import evidence, perturbation
 from attnflow.evaluation.correlation import MIN_TOKENS, kendall, spearman
+from attnflow.evaluation.evidence import (
+    pointing_game,
+    reciprocal_rank,
+    recovery,
+    relevance_mass,
+)
 from attnflow.evaluation.orders import SAMPLES, Bools, Sign, rank_by, tie_ranks
-from attnflow.evaluation.perturbation import Ask, Curves, bins, grid
+from attnflow.evaluation.perturbation import (
+    Ask,
+    Curves,
+    Function,
+    aopc,
+    aopc_limits,
+    bins,
+    comprehensiveness,
+    grid,
+    lerf,
+    lerf_minus_morf,
+    log_odds,
+    mas,
+    morf,
+    rise,
+    soft_comprehensiveness,
+    soft_sufficiency,
+    sufficiency,
+)
 from attnflow.registry import Registry
 
 Better: TypeAlias = Literal["high", "low"]
@@ -132,7 +155,7 @@ def register_metric(
     return METRICS.register(Metric(name, title, summary, function, better, needs, default))
 
 
-def _of_curves(function: perturbation.Function, trial: Trial) -> float:
+def _of_curves(function: Function, trial: Trial) -> float:
     return function(trial.curves)
 
 
@@ -155,46 +178,46 @@ def _correlate(function: Callable[..., NDArray[np.float64]], trial: Trial) -> fl
 
 def _normalized_aopc(trial: Trial) -> float:
     """Return the AOPC scaled to 0 for the lowest and 1 for the highest of any order."""
-    lowest, highest = trial.limits or perturbation.aopc_limits(trial.ask)
-    value = perturbation.aopc(trial.curves)
+    lowest, highest = trial.limits or aopc_limits(trial.ask)
+    value = aopc(trial.curves)
     return (value - lowest) / (highest - lowest) if highest > lowest else float("nan")
 
 
-# Metrics that are read from curves: name, title, better, needs, default, summary.
-_CURVES: tuple[tuple[str, str, Better, Needs, bool, str], ...] = (
-    ("comprehensiveness", "Comprehensiveness", "high", "bins", True,
+# Metrics that are read from curves: function, title, better, needs, default, summary.
+_CURVES: tuple[tuple[Function, str, Better, Needs, bool, str], ...] = (
+    (comprehensiveness, "Comprehensiveness", "high", "bins", True,
      "drop of p without the most relevant 1, 5, 10, 20 and 50 % of the tokens."),
-    ("sufficiency", "Sufficiency", "low", "bins", True,
+    (sufficiency, "Sufficiency", "low", "bins", True,
      "drop of p with only the most relevant 1, 5, 10, 20 and 50 %."),
-    ("log_odds", "Log odds", "low", "bins", False,
+    (log_odds, "Log odds", "low", "bins", False,
      "change of log p without the most relevant 1, 5, 10, 20 and 50 %."),
-    ("morf", "MoRF", "low", "grid", True,
+    (morf, "MoRF", "low", "grid", True,
      "area under p, most relevant tokens removed first."),
-    ("lerf", "LeRF", "high", "grid", True,
+    (lerf, "LeRF", "high", "grid", True,
      "area under p, least relevant tokens removed first."),
-    ("lerf_minus_morf", "LeRF - MoRF", "high", "grid", True,
+    (lerf_minus_morf, "LeRF - MoRF", "high", "grid", True,
      "area between these two curves."),
-    ("rise", "RISE", "low", "grid", True,
+    (rise, "RISE", "low", "grid", True,
      "area under the normalized log p, most relevant tokens removed first."),
-    ("mas", "MAS", "low", "grid", True,
+    (mas, "MAS", "low", "grid", True,
      "the same, with a penalty where scores and response disagree."),
-    ("soft_comprehensiveness", "Soft-NC", "high", "soft", False,
+    (soft_comprehensiveness, "Soft-NC", "high", "soft", False,
      "drop of p if dimensions of relevant tokens are dropped at random (pi-Soft-NC)."),
-    ("soft_sufficiency", "Soft-NS", "high", "soft", False,
+    (soft_sufficiency, "Soft-NS", "high", "soft", False,
      "rest of p if dimensions of irrelevant tokens are dropped at random (pi-Soft-NS)."),
 )  # fmt: skip
-# Metrics that compare with known evidence: name and summary.
+# Metrics that compare with known evidence: function and summary.
 _EVIDENCE = (
-    ("reciprocal_rank", "1 / rank of the first token of the evidence."),
-    ("relevance_mass", "share of the positive scores on the evidence."),
-    ("pointing_game", "whether the token with the highest score is evidence."),
-    ("recovery", "share of the evidence among the first tenth of the tokens."),
+    (reciprocal_rank, "1 / rank of the first token of the evidence."),
+    (relevance_mass, "share of the positive scores on the evidence."),
+    (pointing_game, "whether the token with the highest score is evidence."),
+    (recovery, "share of the evidence among the first tenth of the tokens."),
 )
 
-for _name, _title, _better, _needs, _default, _summary in _CURVES:
+for _function, _title, _better, _needs, _default, _summary in _CURVES:
     register_metric(
-        _name,
-        partial(_of_curves, getattr(perturbation, _name)),
+        _function.__name__,
+        partial(_of_curves, _function),
         title=_title,
         summary=_summary,
         better=_better,
@@ -226,6 +249,6 @@ register_metric(
     better="high",
     needs="tokens",
 )
-for _name, _summary in _EVIDENCE:
-    _function = partial(_of_evidence, getattr(evidence, _name))
-    register_metric(_name, _function, summary=_summary, better="high", needs="nothing")
+for _compare, _summary in _EVIDENCE:
+    _measure = partial(_of_evidence, _compare)
+    register_metric(_compare.__name__, _measure, summary=_summary, better="high", needs="nothing")

@@ -230,6 +230,7 @@ def test_tokenizers_without_word_ids():
 
     tokenizer = transformers.ByT5Tokenizer()
     loaded = replace(make_loaded("BertModel"), tokenizer=tokenizer)
+    loaded.model.resize_token_embeddings(len(tokenizer))
     encoded = encode_text(loaded, "a b")
     assert encoded.tokens == ("a", " ", "b", "</s>")
     assert encoded.special == (False, False, False, True)

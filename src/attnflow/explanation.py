@@ -380,6 +380,10 @@ class Explanation:
             copy._cache[key] = replace(result, scores=to_numpy(result.scores))
         return copy
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: all but the origin, which may hold a model."""
+        return {**self.__dict__, "origin": None}
+
     def show(self, *, title: str | None = None, **view: Unpack[ViewOptions]) -> Any:
         """Display the viewer in a notebook; see `attnflow.show`."""
         from attnflow.viewer import show

@@ -236,3 +236,10 @@ def test_negative_scores_stay_under_their_tokens():
     header, row = strip_of(("a", "b", "c"), [[0.5, -0.25, 0.0]]).splitlines()[2:4]
     assert header.rstrip() == "         a     b     c"
     assert row.rstrip() == "layer 1  0.50  -0.25 0.00"
+
+
+def test_equal_tokens_are_told_apart_by_their_positions():
+    attribution = Attribution(
+        np.asarray([[[0.5, 0.1, 0.4]]]), ("the", "key", "the"), "rollout", (1,), (0,)
+    )
+    assert "the (0) 0.500, the (2) 0.400, key 0.100" in printed(attribution, 3)

@@ -201,8 +201,12 @@ def test_tables_in_all_formats(scores):
     # Only two ordinary tokens or fewer in two of the examples: they have no order to compare.
     hidden = json.loads(invoke("table", scores, "--format", "json", "--special", "hide").stdout)
     assert hidden[0]["left_out"] == [2, 2]
+    row = json.loads(invoke("table", scores, "--format", "json").stdout)[0]
+    error = 1.96 * row["sd"][0] / (row["n"][0] - 1) ** 0.5
+    assert row["low"][0] == pytest.approx(row["mean"][0] - error)
+    assert row["high"][0] == pytest.approx(row["mean"][0] + error)
     lines = invoke("table", scores, "--format", "csv").stdout.splitlines()
-    assert lines[0] == "method,against,layer,mean,sd,n,left_out"
+    assert lines[0] == "method,against,layer,mean,sd,low,high,n,left_out"
     assert len(lines) == 1 + 9 * 2
 
 

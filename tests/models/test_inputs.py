@@ -6,6 +6,7 @@ import torch
 
 from attnflow.errors import InputError
 from attnflow.models.inputs import (
+    CHARACTERS_PER_TOKEN,
     EncodedText,
     InvalidText,
     check_argument_order,
@@ -266,3 +267,18 @@ def test_a_text_of_unknown_tokens_causes_a_warning(loaded, text):
 def test_a_text_with_a_known_token_causes_none(loaded, text, recwarn):
     encode_text(loaded, text)
     assert not recwarn.list
+
+
+def test_a_very_long_text_is_refused_by_its_start(loaded, monkeypatch):
+    lengths = []
+    tokenize = loaded.tokenizer.__class__.__call__
+
+    def record(self, text, *given, **options):
+        lengths.append(len(text))
+        return tokenize(self, text, *given, **options)
+
+    monkeypatch.setattr(loaded.tokenizer.__class__, "__call__", record)
+    with refusal(InputError, "8,000,000 characters", f"at most {LIMIT}", "truncate='cut'"):
+        encode_text(loaded, "key " * 2_000_000)
+    assert lengths == [CHARACTERS_PER_TOKEN * LIMIT]
+    assert encode_text(loaded, "key" + " " * 5000).tokens == ("[CLS]", "key", "[SEP]")

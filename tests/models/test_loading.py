@@ -111,7 +111,7 @@ def test_a_pickle_is_rejected(tmp_path):
     save(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "pytorch_model.bin").write_bytes(b"would run code")
-    with refusal(FileError, "pytorch_model.bin", "model.safetensors", "save_pretrained"):
+    with refusal(FileError, "pytorch_model.bin", "model.safetensors", "attnflow convert"):
         load_model(tmp_path)
 
 

@@ -54,6 +54,7 @@ def loaded_with(tokenizer: Any) -> Any:
     ("tokenizer", "name"), [(BYTE_LEVEL, "\u0120Paris"), (SENTENCE_PIECE, "\u2581Paris")]
 )
 @pytest.mark.parametrize("space", ["", " "])
+@pytest.mark.filterwarnings("ignore:the target")
 def test_a_word_is_the_token_that_begins_a_word(tokenizer, name, space):
     index = resolve_target(loaded_with(tokenizer), f"{space}Paris", len(tokenizer))
     assert tokenizer.convert_ids_to_tokens(index) == name
@@ -150,3 +151,15 @@ def test_a_class_without_a_name_is_called_by_its_index(name):
 
 def test_a_token_that_the_tokenizer_lacks_is_called_by_its_index():
     assert label_of(make_loaded("GPT2LMHeadModel"), 500) == "<500>"
+
+
+def test_a_word_that_is_two_tokens_causes_a_warning_with_both(recwarn):
+    loaded, n = loaded_with(BYTE_LEVEL), len(BYTE_LEVEL)
+    begins, inside = (BYTE_LEVEL.convert_tokens_to_ids(name) for name in ("\u0120in", "in"))
+    assert begins != inside
+    with pytest.warns(UserWarning, match=f"index {begins}.*index {inside}"):
+        assert resolve_target(loaded, "in", n) == begins
+    recwarn.clear()
+    assert resolve_target(loaded, " in", n) == begins
+    assert resolve_target(loaded, inside, n) == inside
+    assert not recwarn.list

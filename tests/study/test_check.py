@@ -179,7 +179,7 @@ def test_an_image(tmp_path):
     assert 0 <= check.beaten <= 1
     case = make_image_case(load_image_model(str(tmp_path)), picture, Question())
     model = MaskedImage(case, "mean", batch_tokens=99, draws=1, seed=0)
-    order = np.argsort(-explanation.rollout().row(layer=-1)[1:])
+    order = np.argsort(-explanation.rollout().row(layer=-1).numpy()[1:])
     sets = np.stack([np.isin(range(GRID**2), order[:n]) for n in (0, 1, 1, 2, 4, 8)])
     full, *left = np.exp(model.log_probability(sets))
     assert check.comprehensiveness == pytest.approx(full - np.mean(left), abs=1e-5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnflow import corpus
-from attnflow.errors import FileError, InputError, SelectionError
+from attnflow.errors import AttnflowError, FileError, InputError, SelectionError
 from attnflow.evaluation.metrics import METRICS, Trial
 from attnflow.explainer import explain
 from attnflow.models.loading import load_model
@@ -144,7 +144,7 @@ def test_invalid_rows_are_rejected_and_counted(tmp_path):
 
 
 def test_a_strict_study_stops_at_an_invalid_row(tmp_path):
-    with pytest.raises(InputError):
+    with refusal(AttnflowError, "row 1"):
         evaluate([TEXTS[0], ""], tmp_path, strict=True, **QUICK)
 
 

@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
     corpus = typer.Typer(
         help="Score whole data sets. Interrupted runs resume.", invoke_without_command=True
     )
-    corpus.callback()(require_command)
+    corpus.callback(help="Score whole data sets. Interrupted runs resume.")(require_command)
     corpus.command(cls=run_command(Settings))(run)
     corpus_results.register(corpus)
     app.add_typer(corpus, name="corpus")

@@ -24,6 +24,10 @@ COMMANDS = {
         "attnflow.cli.trace",
         "Show how much each token reaches a position, from stored attention weights.",
     ),
+    "convert": (
+        "attnflow.cli.convert",
+        "Convert a pickle checkpoint to safetensors, with its tokenizer.",
+    ),
     "serve": (
         "attnflow.cli.serve",
         "Start a local web page: enter a text, choose a model, and explore the attention.",

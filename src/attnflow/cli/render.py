@@ -7,6 +7,7 @@ and an image as a map of its patches.
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -231,9 +232,8 @@ def _print_strips(attribution: Attribution, top: int, console: Console) -> None:
                 line.append(f"{row[i]:.2f}".ljust(widths[i]), style=shade(float(row[i]), *ends))
             console.print(line, no_wrap=True, overflow="ignore", crop=False)
     _print_ranges(ranges, console)
-    best = ", ".join(
-        f"{token_label(token)} {score:.3f}" for token, _, score in attribution.top(top)
-    )
+    names = numbered_labels(attribution.tokens)
+    best = ", ".join(f"{names[i]} {score:.3f}" for _, i, score in attribution.top(top))
     console.print(Text(f"top tokens at layer {attribution.layers[-1]}: {best}"))
 
 
@@ -323,6 +323,7 @@ def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
     width = _token_width(attribution)
     fitting = max(1, (console.width - width - INDEX_WIDTH) // (width + 1 + SCORE_WIDTH))
     count = min(top, fitting, scores.shape[-1])
+    names = numbered_labels(attribution.tokens)
     for layer, rows in zip(attribution.layers, scores, strict=True):
         ends = color_range(rows)
         table = _new_table(title=f"layer {layer}")
@@ -334,9 +335,9 @@ def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
         for position, row in zip(attribution.positions, rows, strict=True):
             cells: list[Text] = []
             for i in _highest(row, count):
-                token = attribution.tokens[attribution.columns[i]]
+                label = names[attribution.columns[i]]
                 score = float(row[i])
-                cells += [Text(token_label(token)), Text(f"{score:.3f}", shade(score, *ends))]
+                cells += [Text(label), Text(f"{score:.3f}", shade(score, *ends))]
             table.add_row(str(position), Text(token_label(attribution.tokens[position])), *cells)
         console.print(table)
     if count < scores.shape[-1]:
@@ -414,6 +415,17 @@ def shade(score: float, low: float, high: float) -> str:
     # terminals is gray.
     front = "rgb(255,255,255)" if share > 0.7 else "rgb(0,0,0)"
     return f"{front} on rgb({red},{green},{last})"
+
+
+def numbered_labels(tokens: Sequence[str]) -> list[str]:
+    """Tokens as the terminal shows them; those that occur more than once with their position.
+
+    >>> numbered_labels(["the", "key", "\u0120the"])
+    ['the (0)', 'key', 'the (2)']
+    """
+    labels = [token_label(token) for token in tokens]
+    counts = Counter(labels)
+    return [f"{label} ({i})" if counts[label] > 1 else label for i, label in enumerate(labels)]
 
 
 def token_label(token: str) -> str:

@@ -28,7 +28,7 @@ ACCURACY = "accuracy.json"
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
     group = typer.Typer(invoke_without_command=True, help="Train a built-in model again.")
-    group.callback(help="Train a built-in model again, on the same or other data.")(require_command)
+    group.callback(help="Train a built-in model again.")(require_command)
     group.command("verb-number")(verb_number)
     group.command("minilm-sst2")(minilm_sst2)
     group.command("minilm-mlm")(minilm_mlm)

@@ -130,7 +130,7 @@ def check_tolerance(tolerance: Any) -> None:
         raise InputError(
             f"tolerance is {quote(tolerance)}",
             expected="a number from 0",
-            fix="Use 0, which is exact.",
+            fix="Use 0, or flow(), for exact values.",
         )
 
 

@@ -16,6 +16,7 @@ from attnflow.optional import import_optional
 from attnflow.words import Words, find_words
 
 Truncate: TypeAlias = Literal["error", "cut"]
+CHARACTERS_PER_TOKEN = 64  # far more than a token has on average
 # Where each token is in the text; None for tokens that are not in it, such as [CLS].
 Offsets: TypeAlias = tuple[tuple[int, int] | None, ...]
 
@@ -106,6 +107,7 @@ def encode_text(loaded: LoadedModel, text: str, *, truncate: Truncate = "error")
     """
     check_choice("truncate", truncate, get_args(Truncate))
     _check_text(text)
+    _check_start(loaded, text, truncate)
     try:
         encoding = _tokenize(loaded.tokenizer, text)
     except Exception as error:  # tokenizers raise many kinds of errors
@@ -126,6 +128,25 @@ def encode_text(loaded: LoadedModel, text: str, *, truncate: Truncate = "error")
     if not has_known_tokens(loaded, encoded):
         _warn_unknown(loaded, "the text")
     return encoded
+
+
+def _check_start(loaded: LoadedModel, text: str, truncate: Truncate) -> None:
+    """Raise InputError if the start of a very long text is too long already.
+
+    A tokenizer takes half a minute for half a million tokens.
+    """
+    limit = loaded.max_length
+    if limit is None or truncate != "error" or len(text) <= CHARACTERS_PER_TOKEN * limit:
+        return
+    start = text[: CHARACTERS_PER_TOKEN * limit]
+    n = len(loaded.tokenizer(start, verbose=False)["input_ids"])
+    if n > limit:
+        raise InputError(
+            f"the text has {len(text):,} characters, of which the first {len(start):,} have {n} "
+            f"tokens, and {loaded.name} takes {limit}",
+            expected=f"at most {limit} tokens",
+            fix="Shorten the text, split it, or cut it off with truncate='cut'.",
+        )
 
 
 def has_known_tokens(loaded: LoadedModel, encoded: EncodedText) -> bool:

@@ -38,6 +38,15 @@ TEXT_TASKS: tuple[TaskRow, ...] = (
     ("masked_lm", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "AutoModelForMaskedLM"),
     ("causal_lm", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "AutoModelForCausalLM"),
 )
+# Endings of weights that transformers does not load, and the library that they are for.
+FOREIGN_WEIGHTS = {
+    ".onnx": "ONNX",
+    ".h5": "TensorFlow",
+    ".msgpack": "Flax",
+    ".gguf": "llama.cpp",
+    ".tflite": "TensorFlow Lite",
+    ".mlmodel": "Core ML",
+}
 WEIGHTS_FILES = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
 MAX_NAME = 1000  # characters of a path or a hub name
@@ -337,13 +346,11 @@ def load_checkpoint(name: str, tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
     Raises FileError if the checkpoint is missing or broken, has no safetensors weights, lacks some
     of them, or needs its own code.
     """
-    transformers = import_optional("transformers", "loading a model")
+    import_optional("transformers", "loading a model")
     config = read_config(name)
     _check_no_remote_code(name, config)
     _check_safetensors(name)
-    task = find_task(config.get("architectures") or [], tasks)
-    loaders = {task: loader for task, _, loader in tasks}
-    loader = getattr(transformers, loaders.get(task, "AutoModel"))
+    task, loader = find_loader(config, tasks)
     try:
         with hub_access(name), errors_only():
             model, report = loader.from_pretrained(
@@ -351,7 +358,7 @@ def load_checkpoint(name: str, tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
                 use_safetensors=True,
                 trust_remote_code=False,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # _check_weights names them
+                ignore_mismatched_sizes=True,  # check_weights names them
             )
     except Exception as error:  # transformers raises many kinds of errors
         raise FileError(
@@ -359,8 +366,16 @@ def load_checkpoint(name: str, tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
             expected="a checkpoint as model.save_pretrained writes it",
             fix="Check the folder, or save the model again.",
         ) from error
-    _check_weights(name, task, report)
+    check_weights(name, task, report)
     return task, model
+
+
+def find_loader(config: Mapping[str, Any], tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
+    """Return the task of a configuration, and the class of transformers that loads the model."""
+    transformers = import_optional("transformers", "loading a model")
+    task = find_task(config.get("architectures") or [], tasks)
+    loaders = {task: loader for task, _, loader in tasks}
+    return task, getattr(transformers, loaders.get(task, "AutoModel"))
 
 
 def find_task(classes: Iterable[str], tasks: tuple[TaskRow, ...]) -> Task:
@@ -476,14 +491,34 @@ def _check_safetensors(name: str) -> None:
                     return
         except OSError:
             continue
-    pickles = sorted(p.name for p in Path(name).glob("*.bin")) if Path(name).is_dir() else []
-    given = f"only {pickles[0]}, a pickle, which can run code when it is read" if pickles else ""
+    given, fix = _describe_weights(Path(name)) if Path(name).is_dir() else ("", OTHER_WEIGHTS)
     raise FileError(
         f"{name} has no safetensors weights{f' ({given})' if given else ''}",
         expected="model.safetensors",
-        fix="If you trust the checkpoint, convert it once: load it with its class of transformers "
-        "(from_pretrained), write it to a new folder (save_pretrained), and use that folder.",
+        fix=fix,
     )
+
+
+OTHER_WEIGHTS = "Use a checkpoint with model.safetensors; most models on the hub have one."
+
+
+def _describe_weights(folder: Path) -> tuple[str, str]:
+    """Return what weights a folder has in place of safetensors, and what to do about it."""
+    from attnflow.models.conversion import find_pickles
+
+    others = sorted(folder.glob("*.safetensors"))
+    pickles = find_pickles(folder)
+    foreign = sorted(path for end in FOREIGN_WEIGHTS for path in folder.rglob(f"*{end}"))
+    if others:
+        return f"only {others[0].name}", f"If these are the weights, rename {others[0].name}."
+    if pickles:
+        given = f"only {pickles[0].name}, a pickle, which can run code when it is read"
+        return given, f"Convert it, with its tokenizer: attnflow convert {folder}"
+    if foreign:
+        kind = FOREIGN_WEIGHTS[foreign[0].suffix]
+        given = f"only {foreign[0].name}, weights for {kind}, which cannot be converted"
+        return given, f"Use the PyTorch checkpoint that it was made from. {OTHER_WEIGHTS}"
+    return "no weights at all", OTHER_WEIGHTS
 
 
 @contextmanager
@@ -498,7 +533,7 @@ def errors_only() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _check_weights(name: str, task: Task, report: Mapping[str, Any]) -> None:
+def check_weights(name: str, task: Task, report: Mapping[str, Any]) -> None:
     """Raise FileError if the model has weights that the checkpoint lacks: they would be random."""
     # Nothing depends on the pooler of an encoder.
     lost = sorted(key for key in report["missing_keys"] if task != "encoder" or "pooler" not in key)

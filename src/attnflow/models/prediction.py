@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
+from warnings import warn
 
 from attnflow.errors import InputError, SelectionError
 from attnflow.explanation import Outcome, Prediction
@@ -270,6 +271,7 @@ def _find_token(loaded: LoadedModel, target: str, n: int) -> int:
             continue
         begins_word = ids is candidates[0] or _name(tokenizer, ids[0]).startswith(STARTS)
         if begins_word or word == target:
+            _warn_ambiguous(tokenizer, target, int(ids[0]))
             return int(ids[0])
     if target in tokenizer.get_vocab():
         return int(tokenizer.convert_tokens_to_ids(target))
@@ -280,6 +282,19 @@ def _find_token(loaded: LoadedModel, target: str, n: int) -> int:
         expected=f"one of the {n} tokens of the vocabulary",
         fix="Use one token, for example the first of these, or its index.",
     )
+
+
+def _warn_ambiguous(tokenizer: Any, target: str, chosen: int) -> None:
+    """Warn if the target is also the name of another token, such as one inside of a word."""
+    other = tokenizer.get_vocab().get(target, chosen)
+    if other != chosen:
+        warn(
+            f"the target {target!r} is the token {_name(tokenizer, chosen)!r} (index {chosen}), "
+            f"which begins a word. The vocabulary also has {target!r} (index {other}): choose it "
+            "by its index.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _name(tokenizer: Any, index: int) -> str:

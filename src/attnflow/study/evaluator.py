@@ -194,12 +194,21 @@ class Evaluator:
             with suppress(ValueError):  # or a text that begins with a bracket
                 evidence = json.loads(evidence)
         return Question(
-            target=read(design.target_column, design.target),
-            against=read(design.against_column, design.against),
+            target=self._read_class(read(design.target_column, design.target)),
+            against=self._read_class(read(design.against_column, design.against)),
             continuation=read(design.continuation_column),
             generate=design.generate,
             evidence=evidence,
         )
+
+    def _read_class(self, value: Any) -> Any:
+        """Return the number of a class for a text such as "1", which CSV has for numbers."""
+        if self.loaded.task != "classifier":
+            return value  # a token may be a digit
+        config = getattr(self.loaded.model, "config", None)
+        names = getattr(config, "id2label", None) or {}
+        is_number = isinstance(value, str) and value.isdecimal() and value not in names.values()
+        return int(value) if is_number else value
 
     def _explain(self, case: Any) -> dict[str, Scores]:
         """Return the scores of all explainers. One that fails has none."""

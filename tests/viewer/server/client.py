@@ -43,10 +43,11 @@ class WaitableJobs(Jobs):
 class Client(TestClient):
     """A client that sends the requests of the page."""
 
-    def __init__(self, limits=LIMITS, host="127.0.0.1", **options):
+    def __init__(self, limits=LIMITS, host="127.0.0.1", token="", **options):
         pool = InlinePool([make_loaded(), make_loaded("GPT2LMHeadModel")], limits)
         self.jobs = WaitableJobs(pool, limits)
-        app = create_app(self.jobs, INFO, limits=limits, hosts=allowed_hosts(host, **options))
+        hosts = allowed_hosts(host, **options)
+        app = create_app(self.jobs, INFO, limits=limits, hosts=hosts, token=token)
         super().__init__(app, base_url=f"http://{host}:8765", raise_server_exceptions=False)
 
     def explain(self, *examples):

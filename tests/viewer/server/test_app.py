@@ -2,17 +2,21 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import httpx
 import numpy as np
 import pytest
+import torch
 
-from attnflow import flow
+from attnflow import InputError, flow
 from attnflow.explainer import explain
+from attnflow.models.loading import load_model
 from attnflow.viewer import payload as payload_module
 from attnflow.viewer.server.jobs import Jobs
 from attnflow.viewer.server.security import Limits
-from tests.models.checkpoints import make_loaded
+from attnflow.viewer.server.tasks import ExplainTask
+from tests.models.checkpoints import make_loaded, save
 from tests.viewer.examples import hostile_explanation, random_explanation
 from tests.viewer.server.client import LIMITS, TEXT, Client, assert_rejected
 from tests.viewer.server.fake_tasks import BUG
@@ -258,3 +262,97 @@ def test_hostile_tokens_are_sent_as_json(tmp_path):
     assert response.headers["content-type"] == "application/json"
     assert response.headers["x-content-type-options"] == "nosniff"
     assert response.json()["examples"][0]["tokens"] == list(explanation.tokens)
+
+
+def test_half_of_a_surrogate_pair_is_rejected(client):
+    body = b'{"examples": [{"text": "half \\ud800", "model": 0}]}'
+    response = client.post(
+        "/api/explanations", content=body, headers={"content-type": "application/json"}
+    )
+    assert_rejected(response, 400, "surrogate")
+
+
+def hand_written(header, size=4):
+    """A safetensors file with this header."""
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + b"\0" * size
+
+
+ENTRY = {"dtype": "F32", "shape": [1, 1, 1], "data_offsets": [0, 4]}
+OURS = {"kind": "attentions", "version": 1, "tokens": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("header", "size"),
+    [
+        ({"layer.0": {**ENTRY, "dtype": "F8_E4M3", "data_offsets": [0, 1]}}, 1),
+        ({"layer.0": ENTRY, "__metadata__": {"attnflow": "[" * 9000}}, 4),
+        ({"layer.0": ENTRY, "__metadata__": {"attnflow": '{"a":' * 2000}}, 4),
+        ({"x" * 15_000: ENTRY, "__metadata__": {"attnflow": json.dumps(OURS)}}, 4),
+        ({"layer.0": ENTRY, "__metadata__": {"attnflow": json.dumps({**OURS, "tokens": 3})}}, 4),
+    ],
+)
+def test_odd_files_are_failed_jobs_with_short_messages(client, header, size):
+    job = client.wait_for(client.upload(hand_written(header, size)))
+    assert (job["state"], job["status"]) == ("failed", 422)
+    assert len(job["error"]) < 4000
+
+
+def test_a_file_with_too_many_layers_is_a_failed_job(tmp_path):
+    body = save_attentions(random_explanation(9, 2, n_heads=1), tmp_path / "saved")
+    with Client(replace(LIMITS, layers=8)) as client:
+        job = client.wait_for(client.upload(body))
+    assert job["status"] == 422
+    assert "9 layers" in job["error"]
+    assert "at most 8" in job["error"]
+
+
+def test_a_job_can_be_cancelled(client):
+    job = client.wait_for(client.explain((TEXT, 0)))
+    assert client.delete(f"/api/jobs/{job['result']}").status_code == 200
+    assert_rejected(client.delete("/api/jobs/unknown"), 404)
+
+
+def test_a_body_that_stops_is_an_error_without_a_traceback(monkeypatch, caplog):
+    monkeypatch.setattr("attnflow.viewer.server.app.PAUSE_SECONDS", 0.05)
+    app = Client().app
+    sent = []
+
+    async def request(messages):
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/api/attentions",
+            "query_string": b"",
+            "headers": [(b"host", b"localhost"), (b"content-type", b"application/octet-stream")],
+        }
+
+        async def receive():
+            if not messages:
+                await asyncio.Event().wait()
+            return messages.pop(0)
+
+        async def send(message):
+            sent.append(message)
+
+        await app(scope, receive, send)
+
+    part = {"type": "http.request", "body": b"x", "more_body": True}
+    asyncio.run(request([part]))  # and then nothing
+    asyncio.run(request([part, {"type": "http.disconnect"}]))
+    assert [message["status"] for message in sent if "status" in message] == [408, 408]
+    assert not caplog.records
+
+
+def test_errors_do_not_reveal_the_folder_of_a_model(tmp_path):
+    loaded = load_model(save(tmp_path / "my-model"))
+    loaded = replace(loaded, max_length=4)
+    with pytest.raises(InputError) as caught:
+        ExplainTask((("the key to cabinets", 0),)).run([loaded], LIMITS, lambda *_: None)
+    assert str(tmp_path) not in str(caught.value)
+    other = replace(loaded, max_length=None)  # the model itself fails, with its name
+    other.model.bert.embeddings.word_embeddings = torch.nn.Embedding(3, 8)
+    with pytest.raises(InputError) as caught:
+        ExplainTask((("the key", 0),)).run([other], LIMITS, lambda *_: None)
+    assert str(tmp_path) not in str(caught.value)
+    assert "my-model" in str(caught.value)

@@ -3,7 +3,7 @@
 from threading import Event
 
 from attnflow.viewer.payload import make_payload
-from attnflow.viewer.server.jobs import Jobs
+from attnflow.viewer.server.jobs import ABANDONED, Jobs
 from attnflow.viewer.server.security import Limits
 from tests.viewer.examples import random_explanation
 from tests.viewer.server.client import (
@@ -67,4 +67,52 @@ def test_old_jobs_are_dropped():
         jobs.wait(ids[-1])
     assert jobs.job(ids[0]) is None
     assert jobs.job(ids[-1]) is not None
+    jobs.close()
+
+
+def test_files_of_jobs_that_never_ran_are_removed():
+    finish, removed = Event(), []
+
+    class Wait:
+        def run(self, *_):
+            assert finish.wait(PATIENCE)
+
+    jobs = Jobs(InlinePool([], LIMITS), Limits(workers=1, waiting=3))  # type: ignore[arg-type]
+    for i in range(3):
+        jobs.submit(Wait(), cleanup=lambda i=i: removed.append(i))  # type: ignore[misc]
+    jobs.close()
+    finish.set()
+    jobs._threads.shutdown(wait=True)
+    assert sorted(removed) == [0, 1, 2]
+
+
+def test_jobs_that_no_page_asks_for_are_given_up(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("attnflow.viewer.server.jobs.monotonic", lambda: clock[0])
+    finish, ran = Event(), []
+
+    class Wait:
+        def __init__(self, name):
+            self.name = name
+
+        def run(self, *_):
+            ran.append(self.name)
+            assert finish.wait(PATIENCE)
+            return computed_payload()
+
+    jobs = WaitableJobs(InlinePool([], LIMITS), Limits(workers=1, waiting=4))
+    first, abandoned, cancelled, asked = (jobs.submit(Wait(name)) for name in "abcd")
+    clock[0] += ABANDONED + 1
+    assert jobs.cancel(cancelled)
+    assert not jobs.cancel("unknown")
+    for job in (first, asked, cancelled):
+        jobs.job(job)
+    finish.set()
+    for job in (first, abandoned, cancelled, asked):
+        jobs.wait(job)
+    for job in (abandoned, cancelled):
+        state = jobs.job(job)
+        assert state is not None
+        assert (state.state, state.status) == ("failed", 410)
+    assert ran == ["a", "d"]
     jobs.close()

@@ -1,8 +1,11 @@
 """Allowed hosts and origins, and the headers of every response."""
 
+import socket
+
 import pytest
 
-from attnflow.viewer.server.security import HEADERS
+from attnflow.errors import InputError
+from attnflow.viewer.server.security import HEADERS, shorten_message
 from tests.viewer.server.client import Client, assert_rejected
 
 
@@ -47,3 +50,39 @@ def test_every_response_has_the_security_headers(client):
         for name, value in HEADERS.items():
             assert response.headers[name] == value
     assert "unsafe" not in HEADERS["content-security-policy"]
+
+
+def test_a_public_server_asks_for_a_token():
+    with Client(host="0.0.0.0", token="secret") as client:
+        client.base_url = "http://192.0.2.7:8765"
+        for path in ("/", "/page.js", "/api/models", "/?token=wrong", "/?token="):
+            assert_rejected(client.get(path), 401, "token")
+        for header in ("Bearer wrong", "secret", "Basic secret"):
+            response = client.get("/api/models", headers={"authorization": header})
+            assert_rejected(response, 401)
+        bearer = {"authorization": "Bearer secret"}
+        assert client.get("/api/models", headers=bearer).status_code == 200
+        opened = client.get("/?token=secret", follow_redirects=False)
+        assert (opened.status_code, opened.headers["location"]) == (303, "/")
+        cookie = opened.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert client.get("/").status_code == 200  # with the cookie
+        assert client.get("/api/models").status_code == 200
+        assert_rejected(client.get("/", headers={"host": "evil.example"}), 421, "--allow-host")
+
+
+def test_a_public_server_answers_to_addresses_and_its_own_name():
+    with Client(host="0.0.0.0", token="secret") as client:
+        bearer = {"authorization": "Bearer secret"}
+        for host in ("192.0.2.7", "[2001:db8::1]:8765", socket.gethostname(), "localhost"):
+            response = client.get("/api/models", headers={**bearer, "host": host})
+            assert response.status_code == 200
+    with Client() as client:  # without a token, only to loopback
+        assert_rejected(client.get("/", headers={"host": "192.0.2.7"}), 421)
+
+
+def test_long_messages_are_shortened():
+    error = InputError("x" * 10**7, "y" * 10**7, "z" * 10**7)
+    assert len(shorten_message(error)) < 4000
+    assert shorten_message(InputError("a", "b", "C.")) == "a; expected b. C."

@@ -35,7 +35,7 @@ COMMANDS = {
     "corpus": ("attnflow.cli.corpus", "Score whole data sets. Interrupted runs resume."),
     "evaluate": (
         "attnflow.cli.evaluate",
-        "Measure which explanation to trust on a model and a data set.",
+        "Measure which explanation to trust: faithfulness of methods, edges, gradients, baselines.",
     ),
     "reproduce": (
         "attnflow.cli.reproduce",

@@ -15,7 +15,7 @@ from attnflow.models.loading import load_model
 from attnflow.viewer import payload as payload_module
 from attnflow.viewer.server.jobs import Jobs
 from attnflow.viewer.server.security import Limits
-from attnflow.viewer.server.tasks import ExplainTask
+from attnflow.viewer.server.tasks import ExplainTask, Question
 from tests.models.checkpoints import make_loaded, save
 from tests.viewer.examples import hostile_explanation, random_explanation
 from tests.viewer.server.client import LIMITS, TEXT, Client, assert_rejected
@@ -348,11 +348,11 @@ def test_errors_do_not_reveal_the_folder_of_a_model(tmp_path):
     loaded = load_model(save(tmp_path / "my-model"))
     loaded = replace(loaded, max_length=4)
     with pytest.raises(InputError) as caught:
-        ExplainTask((("the key to cabinets", 0),)).run([loaded], LIMITS, lambda *_: None)
+        ExplainTask((Question("the key to cabinets", 0, {}),)).run([loaded], LIMITS, lambda *_: None)
     assert str(tmp_path) not in str(caught.value)
     other = replace(loaded, max_length=None)  # the model itself fails, with its name
     other.model.bert.embeddings.word_embeddings = torch.nn.Embedding(3, 8)
     with pytest.raises(InputError) as caught:
-        ExplainTask((("the key", 0),)).run([other], LIMITS, lambda *_: None)
+        ExplainTask((Question("the key", 0, {}),)).run([other], LIMITS, lambda *_: None)
     assert str(tmp_path) not in str(caught.value)
     assert "my-model" in str(caught.value)

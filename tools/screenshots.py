@@ -82,6 +82,7 @@ def shots(pages: dict[str, Path]) -> Iterator[Shot]:
     yield Shot("map", agreement, {"view": "map"})
     yield Shot("heads", agreement, {"view": "heads", "layer": 3})
     yield Shot("compare", pages["two"], {"view": "text", "method": "rollout"})
+    yield Shot("difference", pages["two"], {"view": "difference", "method": "rollout"})
     state = {"view": "image", "method": "rollout", "layer": 4}
     yield Shot("image", pages["digit"], state, colors=0)
     if "review" in pages:

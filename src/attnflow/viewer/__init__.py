@@ -6,7 +6,8 @@ is built from the TypeScript sources in the folder `viewer` of the repository.
 
 Read `header` and `payload` first: the JSON header, and the arrays and notes that the front end
 reads, documented in `docs/viewer.md`. Then the hosts that deliver them: `page` (single files, and
-the static files of the front end), `notebook` (the widget) and `server` (a package of its own).
+the static files of the front end; `compression` makes their arrays small), `notebook` (the widget)
+and `server` (a package of its own).
 `preview` draws the static picture that is shown where no script runs.
 """
 

@@ -348,7 +348,9 @@ def test_errors_do_not_reveal_the_folder_of_a_model(tmp_path):
     loaded = load_model(save(tmp_path / "my-model"))
     loaded = replace(loaded, max_length=4)
     with pytest.raises(InputError) as caught:
-        ExplainTask((Question("the key to cabinets", 0, {}),)).run([loaded], LIMITS, lambda *_: None)
+        ExplainTask((Question("the key to cabinets", 0, {}),)).run(
+            [loaded], LIMITS, lambda *_: None
+        )
     assert str(tmp_path) not in str(caught.value)
     other = replace(loaded, max_length=None)  # the model itself fails, with its name
     other.model.bert.embeddings.word_embeddings = torch.nn.Embedding(3, 8)

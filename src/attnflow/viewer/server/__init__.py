@@ -6,7 +6,8 @@ The life of a request to explain a text:
    `connections` closes connections that send no request.
 2. `security` rejects requests for other hosts, from other pages or without the token of a public
    server, and adds security headers.
-3. `app` routes the request, checks it against the limits, and submits a task.
+3. `app` routes the request, checks it against the limits, and submits a task; `choices` reads the
+   options of an explanation.
 4. `jobs` queues the task and returns the ID of a job, which the page polls for progress.
 5. `workers` sends the task to a worker process, which holds the loaded models.
 6. `tasks` runs there: it explains the text and computes the scores. A worker that takes too long

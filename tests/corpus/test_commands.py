@@ -348,7 +348,7 @@ def test_a_damaged_shard_is_named_and_repaired(texts, classifier, tmp_path, opti
         (("--layers", "top"), 2, ["'top'", "--layers 1,-1"]),
         (("--summary", "no/such/folder.json"), 2, ["--summary", "no/such"]),
         (("--summary", "."), 2, ["--summary", "folder"]),
-        (("--summary", "x" * 300), 1, ["xxx", "File name too long"]),
+        (("--summary", "x" * 300), 2, ["xxx", "File name too long"]),
         (("--engine", "spark"), 2, ["'spark'", "'local' or 'ray'"]),
         (("--format", "excel"), 2, ["'excel'", "'jsonl'"]),
         (("--edges", "thick"), 2, ["'thick'", *EDGES.names]),

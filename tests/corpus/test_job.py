@@ -352,7 +352,7 @@ def test_a_folder_with_other_files_is_an_error(texts, tmp_path):
 def test_an_invalid_manifest_is_an_error(texts, tmp_path):
     run(texts, tmp_path / "out")
     (tmp_path / "out" / "manifest.json").write_text('{"schema": 99}')
-    with refusal(FileError, "schema 99", "1"):
+    with refusal(FileError, "schema 99", "2"):
         run(texts, tmp_path / "out")
     (tmp_path / "out" / "manifest.json").write_text("{")
     with refusal(FileError, "manifest.json", "--out"):

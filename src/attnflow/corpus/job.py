@@ -411,7 +411,7 @@ def _resolve_shards(shards: Shards | None) -> range:
     end = MAX_SHARDS if end is None else end
     if not 0 <= first < end <= MAX_SHARDS:
         raise InputError(
-            f"shards is {quote(shards)}",
+            f"shards is {f'{first}:{end}' if _is_pair(shards) else quote(shards)}",
             expected="the first shard and the one after the last, counted from 0",
             fix="For the first hundred: --shards 0:100 (shards=(0, 100)).",
         )

@@ -39,7 +39,7 @@ check: .venv/.dev ## check format, lint, types, changelog and the built viewer
 	$(BIN)/python tools/check_viewer.py --types
 	$(BIN)/python tools/check_viewer.py
 
-paper: .venv/.dev ## write docs/paper.md from docs/results
+paper: .venv/.dev ## write docs/paper.md and its appendix from docs/results
 	$(BIN)/python -m tools.write_paper
 
 viewer: .venv/.dev ## build the viewer from viewer/src

@@ -1,8 +1,8 @@
-"""Write docs/paper.md from the saved results: `python -m tools.write_paper`.
+"""Write docs/paper.md and its appendix from the saved results: `python -m tools.write_paper`.
 
 `attnflow reproduce NAME --out docs/results --pictures docs/images` saves the results. The page has
-the paper's tables and figures first, then details and experiments beyond the paper. No number is
-typed in here or in the comments, and statements about numbers are checked.
+the paper's tables and figures; the appendix has details, experiments beyond the paper, and the
+commands. No number is typed in here or in the comments, and statements about numbers are checked.
 """
 
 from collections.abc import Callable
@@ -24,25 +24,21 @@ from tools.paper_figures import (
 )
 from tools.paper_tables import (
     comment_accuracy,
+    comment_decoders,
     comment_table1,
     comment_table2,
     comment_table3,
     write_summary,
 )
-from tools.paper_variants import (
-    comment_decoders,
-    comment_edges,
-    comment_residual,
-    comment_trainings,
-)
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
 PAGE = ROOT / "docs" / "paper.md"
+APPENDIX = ROOT / "docs" / "paper-appendix.md"
 PICTURES = "images"  # relative to the page
 
 # Tables with many details: how many tables come first; the others go into a section of their own.
-N_MAIN_TABLES = {"table1": 2, "table2": 2, "table3": 2}
+N_MAIN_TABLES = {"table1": 1, "table2": 1, "table3": 1}
 # Experiments that are not in the paper come after the details of its tables.
 BEYOND = ("accuracy", "decoders", "edges", "residual", "saturation", "trainings")
 
@@ -56,9 +52,6 @@ COMMENTS: dict[str, Callable[[Results], str]] = {
     "figure4": comment_figure4,
     "accuracy": comment_accuracy,
     "decoders": comment_decoders,
-    "edges": comment_edges,
-    "residual": comment_residual,
-    "trainings": comment_trainings,
 }
 
 INTRODUCTION = """
@@ -67,16 +60,23 @@ INTRODUCTION = """
 <!-- Written by `python -m tools.write_paper` from docs/results; do not edit. -->
 
 This page reproduces the tables and figures of Abnar and Zuidema, *Quantifying Attention Flow in
-Transformers* (ACL 2020), and adds experiments on questions that the paper leaves open. Every number
-and figure is computed by a command, `attnflow reproduce NAME`, listed in the
-[last section](#commands). The data sets are not part of attnflow; `attnflow data` lists where they
-are published. Without them, `--data grammar` runs the agreement experiments on generated sentences.
+Transformers* (ACL 2020). Every number and figure is computed by a command, `attnflow reproduce
+NAME`. The [appendix](paper-appendix.md) has the commands, details of the tables, how the authors'
+scripts differ, and experiments on questions that the paper leaves open.
 
 The paper's weights are not published. Tables 1 and 2 use the verb-number model that comes with
-attnflow. It has the size of the paper's model, but was trained from scratch, partly on other data
-and with two auxiliary tasks that increase its accuracy; its model card has the details. The numbers
-are therefore not expected to match. The patterns can be compared: below each table and figure, the
-text says which of the paper's observations hold for this model.
+attnflow: the paper's size and task, trained from scratch on the number of the verb alone. So the
+numbers are not expected to match, but the patterns can be compared.
+"""
+
+APPENDIX_INTRODUCTION = """
+# Appendix to the paper, reproduced
+
+<!-- Written by `python -m tools.write_paper` from docs/results; do not edit. -->
+
+Details of the tables of [The paper, reproduced](paper.md), experiments beyond the paper, and the
+commands. The data sets are not part of attnflow; `attnflow data` lists where they are published.
+Without them, `--data grammar` runs the agreement experiments on generated sentences.
 """
 
 DIFFERENCES = """
@@ -98,9 +98,10 @@ differ from this page as follows:
   described in the paper.
 - *Gradient.* Both scripts take the gradient with respect to the output of the embedding module, sum
   it over the embedding, and take the absolute value. This page uses the norm of the gradient with
-  respect to the word embedding; table 2 explains why. The SST-2 script differentiates the logit of
-  a class, the agreement script a difference of the probabilities of two verbs. This page uses the
-  logit of the predicted class; variants use the probability and the true class.
+  respect to the word embedding; the details of table 2 explain why. The SST-2 script
+  differentiates the logit of a class, the agreement script a difference of the probabilities of
+  two verbs. This page uses the logit of the predicted class; variants use the probability
+  and the true class.
 - *Blank-out.* The agreement script replaces a token by [MASK], and uses the absolute change in the
   difference of the probabilities of two verbs. This page uses [UNK], as described in the paper, and
   the absolute change in the probability of a class; a variant uses the signed change.
@@ -114,8 +115,9 @@ differ from this page as follows:
 
 def main() -> None:
     results = read_results(RESULTS)
-    PAGE.write_text(write_page(results), encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)} from {len(results)} results")
+    for path, text in ((PAGE, write_page(results)), (APPENDIX, write_appendix(results))):
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)} from {len(results)} results")
 
 
 def read_results(folder: Path) -> Results:
@@ -125,24 +127,30 @@ def read_results(folder: Path) -> Results:
 
 
 def write_page(results: Results) -> str:
-    """Return the page in Markdown."""
+    """Return the page with the paper's tables and figures, in Markdown."""
+    parts = [INTRODUCTION, "## Summary", write_summary(results)]
+    for name, result in results.items():
+        if name not in BEYOND:
+            # The appendix lists the commands.
+            report = find_experiment(name).render(replace(result, command=""))
+            parts += _write_section(name, report, results)
+    return _join(parts)
+
+
+def write_appendix(results: Results) -> str:
+    """Return the page with details and further experiments, in Markdown."""
     reports = {name: find_experiment(name).render(result) for name, result in results.items()}
-    paper = {name: report for name, report in reports.items() if name not in BEYOND}
-    beyond = {name: report for name, report in reports.items() if name in BEYOND}
-    details = {name: report for name, report in paper.items() if name in N_MAIN_TABLES}
-    titles = {
-        "Tables and figures": [report.title for report in paper.values()],
-        "Details": [_details_title(name) for name in details],
-        "Further experiments": [report.title for report in beyond.values()],
-    }
-    parts = [INTRODUCTION, "## Summary", write_summary(results), _list_sections(titles)]
-    for name, report in paper.items():
-        parts += _write_section(name, report, results)
-    for name, report in details.items():
-        parts += _write_details(name, report)
-    for name, report in beyond.items():
-        parts += _write_section(name, report, results)
-    parts += [DIFFERENCES, _list_commands(results, reports)]
+    parts = [APPENDIX_INTRODUCTION]
+    for name in N_MAIN_TABLES:
+        if name in reports:
+            parts += _write_details(name, reports[name])
+    for name in BEYOND:
+        if name in reports:
+            parts += _write_section(name, reports[name], results)
+    return _join([*parts, DIFFERENCES, _list_commands(results)])
+
+
+def _join(parts: list[str]) -> str:
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -172,31 +180,17 @@ def _details_title(name: str) -> str:
     return f"Details of {name.replace('table', 'table ')}"
 
 
-def _list_sections(titles: dict[str, list[str]]) -> str:
-    """Return links to sections. titles: of sections, by group."""
-    lines = []
-    for group, names in titles.items():
-        lines += [f"{group}:\n", *(f"- [{title}](#{anchor(title)})" for title in names), ""]
-    return "\n".join(lines)
-
-
-def _list_commands(results: Results, reports: dict[str, Report]) -> str:
+def _list_commands(results: Results) -> str:
     """Return a table of the commands that were run, with dates and versions."""
     rows = [
-        f"| [{name}](#{anchor(reports[name].title)}) | {EXPERIMENTS[name].summary} | "
-        f"`{result.command}` | {result.date} | {result.version} |"
+        f"| {name} | {EXPERIMENTS[name].summary} | `{result.command}` | {result.date} | "
+        f"{result.version} |"
         for name, result in results.items()
     ]
     header = ["| experiment | content | command | date | version |", "| --- " * 5 + "|"]
     missing = [name for name in EXPERIMENTS if name not in results]
     note = f"\n\nNot run yet: {', '.join(missing)}." if missing else ""
     return "## Commands\n\n" + "\n".join([*header, *rows]) + note
-
-
-def anchor(title: str) -> str:
-    """Return the link target of a heading."""
-    kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
-    return kept.replace(" ", "-")
 
 
 if __name__ == "__main__":

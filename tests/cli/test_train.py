@@ -46,19 +46,6 @@ def test_a_trained_model_can_be_loaded(tmp_path):
     assert loaded.n_layers == 1
 
 
-def test_without_auxiliary_tasks_only_the_number_is_learned(tmp_path):
-    options = ("--epochs", 1, "--device", "cpu")
-    with_tasks = run("--out", tmp_path / "with", *options)
-    without = run("--out", tmp_path / "without", *options, "--no-auxiliary-tasks")
-    assert without.exit_code == 0, without.output
-    # At first, the loss of two numbers is about ln 2; that of many words is higher.
-    assert logged_loss(without) < 1 < logged_loss(with_tasks)
-
-
-def logged_loss(result):
-    return float(result.stderr.split("loss ")[1].split(",")[0])
-
-
 def test_a_finished_training_is_not_repeated(tmp_path):
     options = ("--out", tmp_path, "--epochs", 1, "--device", "cpu")
     first = run(*options)

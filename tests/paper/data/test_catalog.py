@@ -117,7 +117,10 @@ def test_files_are_checked(tmp_path):
 
 def test_the_catalog():
     names = [data_set.name for data_set in read_catalog()]
-    assert names == ["linzen_numpred", "linzen_full", "amalgum_agreement", "ud_agreement", "sst2"]
+    assert names == [
+        *("linzen_numpred", "linzen_full", "amalgum_agreement", "ud_agreement"),
+        *("gum_agreement", "wikipedia_agreement", "sst2"),
+    ]
     for data_set in read_catalog():
         assert data_set.source
         for file in data_set.files:
@@ -129,7 +132,13 @@ def test_the_catalog():
         find_sets(["sst"])
 
 
-@pytest.mark.parametrize("name", ["linzen_numpred", "amalgum_agreement", "ud_agreement", "sst2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("linzen_numpred", "amalgum_agreement", "ud_agreement", "gum_agreement"),
+        *("wikipedia_agreement", "sst2"),
+    ],
+)
 def test_the_catalog_matches_the_published_files(name):
     published(name)
     [data_set] = find_sets([name])

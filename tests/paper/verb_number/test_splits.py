@@ -7,7 +7,15 @@ import pytest
 from attnflow.errors import FileError
 from attnflow.paper.data.data_sets import AgreementExample
 from attnflow.paper.verb_number import splits
-from attnflow.paper.verb_number.splits import prefixes, split_folder, split_grammar
+from attnflow.paper.verb_number.splits import (
+    GOLD,
+    PARSED,
+    exclude_copies,
+    prefixes,
+    read_test_sets,
+    split_folder,
+    split_grammar,
+)
 from tests.paper.data.published import published
 from tests.refusal import refusal
 
@@ -16,16 +24,43 @@ def held_out_prefixes(split):
     return prefixes([*split.dev, *(e for part in split.test.values() for e in part)])
 
 
+def examples_with(*texts):
+    return tuple(AgreementExample(tuple(text.split()), "plural") for text in texts)
+
+
 @pytest.mark.slow
 def test_parts_of_published_data_share_no_prefix():
-    split = split_folder(published("linzen_numpred", "amalgum_agreement", "ud_agreement"))
+    folder = published(
+        *("linzen_numpred", "amalgum_agreement", "ud_agreement"),
+        *("gum_agreement", "wikipedia_agreement"),
+    )
+    split = split_folder(folder)
     sizes = {name: len(part) for name, part in split.test.items()}
     assert sizes["natural"] == 2000
     assert len(split.dev) == 1500
     assert sizes["5 attractors"] == 40
-    assert not held_out_prefixes(split) & prefixes(split.training)
+    assert not held_out_prefixes(split) & prefixes(split.training + split.other_verbs)
     assert not prefixes(split.dev) & prefixes(split.test["natural"])
-    assert split == split_folder(published("linzen_numpred"))  # the same in every run
+    assert len(split.training) > 400_000
+    assert read_test_sets(folder) == split.test  # the same in every run
+
+
+@pytest.mark.parametrize(
+    ("prefix", "is_kept"),
+    [
+        ("the old NNS of the town near paris", False),  # held out
+        ("the old houses of the town near NNP", False),  # words and tags exchanged
+        ("the old doors of the town near paris", False),  # the word at the tag
+        ("the old NNS of a town near paris", True),  # another word
+        ("the old NNS of the town near paris still", True),
+        ("the JJ NNS IN the town IN paris", True),  # too few equal words
+    ],
+)
+def test_copies_of_held_out_prefixes_are_excluded(prefix, is_kept):
+    held_out = prefixes(examples_with("the old NNS of the town near paris", "a key"))
+    kept = exclude_copies(examples_with("the key", prefix, "a key", "this door"), held_out)
+    expected = ["the key", *([prefix] if is_kept else []), "this door"]
+    assert [example.text for example in kept] == expected
 
 
 def write_folder(folder):
@@ -38,13 +73,13 @@ def write_folder(folder):
         (linzen / f"numpred.test.{n}").write_text("\n".join(hard) + "\n")
     header = ["genre", "doc", "sentence", "xpos"]
     header += ["subj_index", "verb_index", "verb_pos", "n_diff_intervening"]
-    for name in ("amalgum_agreement", "ud_agreement"):
-        (folder / name).mkdir()
+    for name in (GOLD, *PARSED):
+        (folder / name).parent.mkdir(exist_ok=True)
         lines = [header]
         for i in range(12):
-            words = f"The Keys {i} are"
-            lines.append(["news", f"d{i // 3}", words, "DT NNS CD VBP", "1", "3", "VBP", "0"])
-        with gzip.open(folder / name / "agreement.tsv.gz", "wt") as file:
+            words, tags = f"The Keys {i} are what he {i} wants", "DT NNS CD VBP WP PRP CD VBZ"
+            lines.append(["news", f"d{i // 3}", words, tags, "1", "3", "VBP", "0"])
+        with gzip.open(folder / name, "wt") as file:
             file.writelines("\t".join(line) + "\n" for line in lines)
 
 
@@ -61,7 +96,11 @@ def test_duplicates_and_whole_documents(tmp_path, monkeypatch):
     assert len(gold) == 6  # two whole documents of three
     assert len({example.document for example in gold}) == 2
     assert gold[0].prefix[:2] == ("the", "keys")
-    assert all(example.attractors for example in split.hard)
+    assert read_test_sets(tmp_path) == split.test
+    documents = {example.document for example in split.training + split.other_verbs}
+    assert not documents & {example.document for example in gold}
+    assert {example.number for example in split.other_verbs} == {"singular"}
+    assert split.other_verbs[0].prefix[:4] == ("the", "keys", "0", "[UNK]")
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -72,7 +111,6 @@ def test_a_missing_file_is_named(tmp_path):
 def test_generated_examples_are_split():
     split = split_grammar(300)
     assert not held_out_prefixes(split) & prefixes(split.training)
-    assert all(example.attractors == 0 for example in split.treebanks)
     assert len(split.test["grammar"]) == 30
     assert split == split_grammar(300)
-    assert isinstance(split.hard[0], AgreementExample)
+    assert isinstance(split.training[0], AgreementExample)

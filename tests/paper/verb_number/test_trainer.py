@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from attnflow.errors import FileError, InputError
-from attnflow.paper.verb_number.objective import Objective
 from attnflow.paper.verb_number.splits import Split, split_grammar
 from attnflow.paper.verb_number.trainer import Recipe, learning_rate, train
 from tests.refusal import refusal
@@ -35,16 +34,8 @@ def same_weights(first, second):
 
 @pytest.mark.slow
 def test_the_agreement_rule_is_learned():
-    objective = Objective(word_weight=0.1, tag_weight=0.5)
     sizes = {"n_layer": 2, "n_head": 4, "n_embd": 32}
-    recipe = replace(
-        TINY,
-        epochs=12,
-        sizes=sizes,
-        objective=objective,
-        learning_rate=4e-3,
-        attractor_share=0.6,
-    )
+    recipe = replace(TINY, epochs=12, sizes=sizes, learning_rate=4e-3, unknown_rate=0.0)
     trained = train(split_grammar(2400), recipe, device="cpu")
     assert trained.accuracy["grammar"] > 0.9, trained.accuracy
     assert trained.accuracy["grammar, attractors 0"] > 0.9
@@ -108,10 +99,20 @@ def test_checkpoints_leave_no_temporary_files(split, tmp_path):
 def test_invalid_settings(split):
     with refusal(InputError, "epochs is 0", "1 or more"):
         train(split, replace(TINY, epochs=0))
-    with refusal(InputError, "attractor_share is 1", "less than 1"):
-        train(split, replace(TINY, attractor_share=1))
-    with refusal(InputError, "attractors"):
-        train(Split((), (), split.hard, split.dev, {}), TINY)
+    with refusal(InputError, "unknown_rate is 1", "less than 1"):
+        train(split, replace(TINY, unknown_rate=1))
+    with refusal(InputError, "no training examples"):
+        train(Split((), split.dev, {}), TINY)
+
+
+def test_other_verbs_are_trained_on_if_the_recipe_says_so(split):
+    half = len(split.training) // 2
+    with_others = replace(split, training=split.training[:half], other_verbs=split.training[half:])
+    without = replace(with_others, other_verbs=())
+    recipe = replace(TINY, epochs=1, other_verbs=False)
+    few = train(with_others, recipe, device="cpu")
+    assert same_weights(few, train(without, recipe, device="cpu"))
+    assert not same_weights(few, train(with_others, replace(TINY, epochs=1), device="cpu"))
 
 
 def test_the_learning_rate_warms_up_and_decays():

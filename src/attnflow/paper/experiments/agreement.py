@@ -37,7 +37,6 @@ from attnflow.progress import Progress
 Selection: TypeAlias = Callable[[Sequence[Measurement]], Importance]
 
 MODEL = "verb-number"
-RESIDUAL_WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 LENGTH_GROUPS = ((3, 3), (4, 6), (7, 12), (13, 1000))  # minimum and maximum number of tokens
 # Names of variants that reports refer to.
 WITHOUT_CLS = "without [CLS]"
@@ -57,7 +56,7 @@ def correlate_agreement(
     """
     texts, sets = natural_texts(options)
     groups = {k: examples for k, examples in sets.by_attractors.items() if examples}
-    stages = split_progress(progress, 3 + 2 * len(groups) + len(RESIDUAL_WEIGHTS))
+    stages = split_progress(progress, 3 + 2 * len(groups))
     attention = texts.attention(progress=next(stages))
     max_attention = texts.attention(ScoreSettings(rows="max"), next(stages))
     measured = texts.importance(next(stages))
@@ -76,7 +75,6 @@ def correlate_agreement(
             str(k): _attractor_group(encode_examples(texts.loaded, examples, options), kind, stages)
             for k, examples in groups.items()
         },
-        "residual": sweep_residual(texts, {kind: importance}, stages)[kind],
     }
     return numbers, describe_settings(texts, sets)
 
@@ -120,24 +118,6 @@ def describe_lengths(n_tokens: Sequence[int]) -> dict[str, Any]:
         "min": min(n_tokens),
         "max": max(n_tokens),
     }
-
-
-def sweep_residual(
-    texts: LabeledTexts,
-    importance: Mapping[str, Importance],
-    stages: Iterator[Progress | None],
-) -> dict[str, dict[str, Any]]:
-    """Correlate rollout and flow with each importance, for each residual weight.
-
-    stages: progress, with a stage for each weight. Returns summaries by importance and weight.
-    """
-    summaries: dict[str, dict[str, Any]] = {kind: {} for kind in importance}
-    for weight in RESIDUAL_WEIGHTS:
-        attention = texts.attention(ScoreSettings(residual_weight=weight), next(stages))
-        for kind, rows in importance.items():
-            rhos = correlate(attention, rows, methods=("rollout", "flow"))
-            summaries[kind][str(weight)] = summarize_correlations(rhos)
-    return summaries
 
 
 def _variants(

@@ -11,11 +11,9 @@ import numpy as np
 from attnflow.attribution import Normalize
 from attnflow.edges.registry import EDGES
 from attnflow.paper.experiments.agreement import (
-    RESIDUAL_WEIGHTS,
     WITHOUT_CLS,
     describe_settings,
     natural_texts,
-    sweep_residual,
 )
 from attnflow.paper.experiments.correlations import (
     IMPORTANCE_TITLES,
@@ -45,6 +43,7 @@ NORMALIZATIONS: dict[str, Normalize] = {"plain": "none", "normalized": "receptiv
 PLAIN_EDGES = "attention"
 # Edges that differ from attention only in texts with more tokens than the dimension of a head.
 LONG_TEXT_EDGES = "effective"
+RESIDUAL_WEIGHTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 PAPER_RESIDUAL = "0.5"
 RESIDUAL_METHODS = ("rollout", "flow")  # raw attention has no residual connection
 CLEAR = 0.005  # a smaller difference is not visible in the tables
@@ -215,8 +214,12 @@ def run_residual(options: Options, progress: Progress | None) -> Result:
     texts, sets = natural_texts(options)
     stages = split_progress(progress, 1 + len(RESIDUAL_WEIGHTS))
     measured = texts.importance(next(stages))
-    importance = {kind: select(measured, kind) for kind in IMPORTANCE_TITLES}
-    numbers = sweep_residual(texts, importance, stages)
+    numbers: dict[str, dict[str, Any]] = {kind: {} for kind in IMPORTANCE_TITLES}
+    for weight in RESIDUAL_WEIGHTS:
+        attention = texts.attention(ScoreSettings(residual_weight=weight), next(stages))
+        for kind in IMPORTANCE_TITLES:
+            rhos = correlate(attention, select(measured, kind), methods=RESIDUAL_METHODS)
+            numbers[kind][str(weight)] = summarize_correlations(rhos)
     return Result("residual", numbers, describe_settings(texts, sets))
 
 

@@ -102,8 +102,8 @@ def _run_maps(
     _report(progress, 1)
     file = f"paper-{name}.{options.picture_format}"
     # Because of the residual connection, [CLS] has most of its own rollout and flow at the first
-    # layers, which would leave little contrast for the words.
-    special: Special = "show" if methods == ("raw",) else "hide"
+    # layers, which would leave little contrast for the words. Hidden in all maps, to compare them.
+    special: Special = "hide"
     scores = [map_scores(explanation, methods) for explanation in explanations]
     figure = draw_maps(
         explanations,

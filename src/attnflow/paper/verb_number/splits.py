@@ -11,6 +11,9 @@ from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from attnflow.models.builtin.verb_number import SPECIAL, TAGS, UNKNOWN
 from attnflow.paper.data.data_sets import (
     MOST_ATTRACTORS,
@@ -19,6 +22,7 @@ from attnflow.paper.data.data_sets import (
     name_attractors,
     read_agreement_table,
     read_numpred,
+    read_other_verbs,
 )
 
 Examples: TypeAlias = tuple[AgreementExample, ...]
@@ -27,7 +31,15 @@ SEED = 2020  # of the split
 N_TEST, N_DEV = 2000, 1500  # held-out examples of the natural distribution
 N_ATTRACTORS = {1: 500, 2: 500, 3: 300, 4: 120, 5: 40}  # held out, by number of attractors
 N_TREEBANK = 500  # held out from the gold treebanks, in whole documents
-TREEBANKS = ("amalgum_agreement/agreement.tsv.gz", "ud_agreement/agreement.tsv.gz")
+# Tables of examples: from gold treebanks, which a test set is drawn from, and from parsed text.
+GOLD = "ud_agreement/agreement.tsv.gz"
+PARSED = (
+    "amalgum_agreement/agreement.tsv.gz",
+    "gum_agreement/agreement.tsv.gz",
+    "wikipedia_agreement/core.tsv.gz",
+    "wikipedia_agreement/tail.tsv.gz",
+)
+COPY_WORDS = 6  # equal words that make a prefix a copy of another one
 # Names of test sets.
 NATURAL, NO_ATTRACTOR = "natural", "treebank, no attractor"
 
@@ -36,21 +48,15 @@ NATURAL, NO_ATTRACTOR = "natural", "treebank, no attractor"
 class Split:
     """Training examples and held-out examples, with tags in place of rare words.
 
-    natural: training examples of the natural distribution. treebanks: training examples with tags.
-    hard: training examples with attractors.
+    training: examples whose subject is a noun. other_verbs: further training examples, of the other
+    verbs of the same sentences.
     dev: held out, for choosing between models. test: held out, for reporting, by name of the set.
     """
 
-    natural: Examples
-    treebanks: Examples
-    hard: Examples
+    training: Examples
     dev: Examples
     test: dict[str, Examples]
-
-    @property
-    def training(self) -> Examples:
-        """All training examples."""
-        return self.natural + self.treebanks + self.hard
+    other_verbs: Examples = ()
 
     @property
     def held_out(self) -> set[tuple[str, ...]]:
@@ -59,52 +65,61 @@ class Split:
 
 
 def split_folder(folder: str | Path) -> Split:
-    """Read and split the data sets linzen_numpred, amalgum_agreement and ud_agreement.
+    """Read and split linzen_numpred and the tables extracted from treebanks and Wikipedia.
 
-    folder: the data folder, which contains a folder for each.
+    folder: the data folder, which contains a folder for each data set.
     Raises FileError if a file is missing or invalid.
     """
-    random = Random(SEED)
-    linzen = _split_linzen(folder, random)
-    test, held_out = dict(linzen.test), linzen.held_out
+    root, random = Path(folder), Random(SEED)
+    linzen = _split_linzen(root, random)
     # Words that occur only in held-out prefixes cannot be learned, so they count as unknown.
     known = collect_words(linzen.training)
-    automatic, gold = (
-        tuple(replace_rare(example, known) for example in read_agreement_table(Path(folder) / name))
-        for name in TREEBANKS
+
+    def read(name: str) -> Examples:
+        return tuple(replace_rare(example, known) for example in read_agreement_table(root / name))
+
+    held_out_gold, gold = _draw_documents(read(GOLD), random, N_TREEBANK)
+    test = {**linzen.test, NO_ATTRACTOR: held_out_gold}
+    held_out = linzen.held_out | prefixes(held_out_gold)
+    documents = {example.document for example in held_out_gold}
+    parsed = gold + tuple(example for name in PARSED for example in read(name))
+    other_verbs = tuple(
+        replace_rare(example, known)
+        for name in (GOLD, *PARSED)
+        for example in read_other_verbs(root / name)
+        if example.document not in documents
     )
-    test[NO_ATTRACTOR], gold = _draw_documents(gold, random, N_TREEBANK)
-    held_out |= prefixes(test[NO_ATTRACTOR])
     return Split(
-        natural=exclude(linzen.natural, held_out),
-        treebanks=exclude(automatic + gold, held_out),
-        hard=exclude(linzen.hard, held_out),
+        training=exclude(linzen.training, held_out) + exclude_copies(parsed, held_out),
+        other_verbs=exclude_copies(other_verbs, held_out),
         dev=linzen.dev,
         test=test,
     )
 
 
 def read_test_sets(folder: str | Path) -> dict[str, Examples]:
-    """Return the test sets of `split_folder`; without NO_ATTRACTOR if a treebank is missing."""
-    if all((Path(folder) / table).is_file() for table in TREEBANKS):
-        return split_folder(folder).test
-    return _split_linzen(folder, Random(SEED)).test
+    """Return the test sets of `split_folder`; without NO_ATTRACTOR if the treebanks are missing."""
+    root, random = Path(folder), Random(SEED)
+    linzen = _split_linzen(root, random)
+    if not (root / GOLD).is_file():
+        return linzen.test
+    known = collect_words(linzen.training)
+    gold = tuple(replace_rare(example, known) for example in read_agreement_table(root / GOLD))
+    return {**linzen.test, NO_ATTRACTOR: _draw_documents(gold, random, N_TREEBANK)[0]}
 
 
-def _split_linzen(folder: str | Path, random: Random) -> Split:
+def _split_linzen(folder: Path, random: Random) -> Split:
     """Read and split linzen_numpred."""
-    data = Path(folder) / "linzen_numpred"
+    data = folder / "linzen_numpred"
     natural = tuple(read_numpred(data / "numpred.val"))
-    natural_test, dev, natural = _draw(natural, random, N_TEST, N_DEV)
+    natural_test, dev, training = _draw(natural, random, N_TEST, N_DEV)
     test = {NATURAL: natural_test}
-    hard: Examples = ()
     for n, size in N_ATTRACTORS.items():
         examples = tuple(read_numpred(data / f"numpred.test.{n}", attractors=n))
         test[name_attractors(n)], rest = _draw(examples, random, size)
-        hard += rest
-    split = Split(natural=natural, treebanks=(), hard=hard, dev=dev, test=test)
-    held_out = split.held_out
-    return replace(split, natural=exclude(natural, held_out), hard=exclude(hard, held_out))
+        training += rest
+    split = Split(training=training, dev=dev, test=test)
+    return replace(split, training=exclude(training, split.held_out))
 
 
 def split_grammar(n: int = 4000, *, seed: int = 0) -> Split:
@@ -115,17 +130,10 @@ def split_grammar(n: int = 4000, *, seed: int = 0) -> Split:
     """
     examples = tuple(generate_agreement(n, seed=seed))
     grammar_test, dev, rest = _draw(examples, Random(SEED), n // 10, n // 10)
-    rest = exclude(rest, prefixes(grammar_test + dev))
     test = {"grammar": grammar_test}
     for k in range(MOST_ATTRACTORS + 1):
         test[f"grammar, attractors {k}"] = tuple(e for e in grammar_test if e.attractors == k)
-    return Split(
-        natural=(),
-        treebanks=tuple(example for example in rest if example.attractors == 0),
-        hard=tuple(example for example in rest if example.attractors),
-        dev=dev,
-        test=test,
-    )
+    return Split(training=exclude(rest, prefixes(grammar_test + dev)), dev=dev, test=test)
 
 
 def prefixes(examples: Iterable[AgreementExample]) -> set[tuple[str, ...]]:
@@ -136,6 +144,48 @@ def prefixes(examples: Iterable[AgreementExample]) -> set[tuple[str, ...]]:
 def exclude(examples: Examples, held_out: set[tuple[str, ...]]) -> Examples:
     """Return the examples whose prefix is not held out."""
     return tuple(example for example in examples if example.prefix not in held_out)
+
+
+def exclude_copies(examples: Examples, held_out: set[tuple[str, ...]]) -> Examples:
+    """Return the examples whose prefix is neither held out nor a copy of a held-out one.
+
+    A copy may have tags for words, words for tags, or other tags. At least COPY_WORDS positions
+    must have the same word.
+    """
+    words = sorted({token for prefix in held_out for token in prefix} - {*TAGS, UNKNOWN})
+    # Tags are 0, words of held-out prefixes are from 1, and all other words -1.
+    ids = {word: i + 1 for i, word in enumerate(words)} | dict.fromkeys((*TAGS, UNKNOWN), 0)
+
+    def group(prefixes: Iterable[tuple[str, ...]]) -> dict[int, NDArray[np.int32]]:
+        """Return the ids of prefixes [prefixes, tokens] by their number of tokens."""
+        rows: dict[int, list[list[int]]] = {}
+        for prefix in prefixes:
+            rows.setdefault(len(prefix), []).append([ids.get(token, -1) for token in prefix])
+        return {n: np.asarray(row, dtype=np.int32) for n, row in rows.items() if n >= COPY_WORDS}
+
+    held = group(held_out)
+    copies = {
+        n: iter(_find_copies(rows, held[n]))
+        for n, rows in group(example.prefix for example in examples).items()
+        if n in held
+    }
+    return tuple(
+        example
+        for example in examples
+        if not next(copies.get(len(example.prefix), iter(())), False)
+        and example.prefix not in held_out
+    )
+
+
+def _find_copies(rows: NDArray[np.int32], held: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which rows are copies of one of the held-out rows; see `exclude_copies`."""
+    found = [np.zeros(0, dtype=bool)]
+    for start in range(0, len(rows), 500):
+        chunk = rows[start : start + 500, None]
+        equal = (chunk == held) & (chunk > 0)  # [rows, held-out rows, tokens]
+        fits = (equal | (chunk == 0) | (held == 0)).all(-1)
+        found.append((fits & (equal.sum(-1) >= COPY_WORDS)).any(-1))
+    return np.concatenate(found)
 
 
 def _draw(examples: Sequence[AgreementExample], random: Random, *sizes: int) -> list[Examples]:

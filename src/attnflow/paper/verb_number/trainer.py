@@ -6,6 +6,9 @@ last weights.
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from io import BytesIO
 from logging import getLogger
@@ -20,7 +23,13 @@ from torch import nn
 
 from attnflow.errors import FileError, InputError
 from attnflow.models.builtin.verb_number import VerbNumberConfig, VerbNumberModel
-from attnflow.paper.verb_number.objective import Mixture, MultiTaskModel, Objective, accuracy
+from attnflow.paper.verb_number.encoded_examples import (
+    EncodedExamples,
+    accuracy,
+    draw_batches,
+    encode_examples,
+    replace_words,
+)
 from attnflow.paper.verb_number.splits import Split, make_vocabulary
 from attnflow.progress import Progress
 from attnflow.storage import write_atomic
@@ -33,22 +42,22 @@ class Recipe:
     """Settings of a training.
 
     warm_up: the share of steps in which the learning rate rises.
-    natural_copies: how often each example of the natural distribution is in an epoch.
-    attractor_share: the share of an epoch that has attractors.
+    tag_rate, unknown_rate: the shares of words that become their tags and [UNK] in each batch.
+    other_verbs: whether to train on the other verbs of the same sentences too.
     average_decay: the decay of the moving average of the weights, per step.
     sizes: model sizes that differ from the paper's, by their names in VerbNumberConfig.
     """
 
-    epochs: int = 25
-    batch_size: int = 256
+    epochs: int = 12
+    batch_size: int = 512
     learning_rate: float = 1e-3
     weight_decay: float = 0.05
     warm_up: float = 0.05
-    dropout: float = 0.2
-    natural_copies: int = 2
-    attractor_share: float = 0.25
+    dropout: float = 0.1
+    tag_rate: float = 0.15
+    unknown_rate: float = 0.1
+    other_verbs: bool = True
     average_decay: float = 0.999
-    objective: Objective = field(default_factory=Objective)
     sizes: dict[str, int] = field(default_factory=dict)
     seed: int = 0
     causal: bool = False
@@ -85,14 +94,11 @@ def train(
     _check_settings(recipe, split)
     torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     vocabulary = make_vocabulary(split.training)
-    mixture = Mixture.from_split(
-        split,
-        vocabulary,
-        natural_copies=recipe.natural_copies,
-        attractor_share=recipe.attractor_share,
-    )
-    with torch.random.fork_rng(devices=[torch_device] if torch_device.type == "cuda" else []):
-        training = Training(recipe, mixture, len(vocabulary), torch_device)
+    chosen = split.training + (split.other_verbs if recipe.other_verbs else ())
+    examples = encode_examples(chosen, vocabulary).to(torch_device)
+    is_cuda = torch_device.type == "cuda"
+    with torch.random.fork_rng(devices=[torch_device] if is_cuda else []), _tensor_cores(is_cuda):
+        training = Training(recipe, examples, len(vocabulary))
         if resume and checkpoint is not None and Path(checkpoint).exists():
             training.restore(read_checkpoint(checkpoint, training.settings()))
         while training.epoch < recipe.epochs:
@@ -107,22 +113,33 @@ def train(
     return Trained(model, vocabulary, scores)
 
 
+@contextmanager
+def _tensor_cores(enabled: bool) -> Iterator[None]:
+    """Let a GPU multiply matrices with 10 bits of precision, and restore the setting."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if enabled else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def _check_settings(recipe: Recipe, split: Split) -> None:
-    for name in ("epochs", "batch_size", "natural_copies"):
+    for name in ("epochs", "batch_size"):
         value = getattr(recipe, name)
         if value < 1:
             raise InputError(f"{name} is {value}", expected="1 or more", fix=f"Increase {name}.")
-    if not 0 <= recipe.attractor_share < 1:
+    for name in ("tag_rate", "unknown_rate"):
+        value = getattr(recipe, name)
+        if not 0 <= value < 1:
+            raise InputError(
+                f"{name} is {value}",
+                expected="0 or more, and less than 1",
+                fix="It is a share of the words.",
+            )
+    if not split.training:
         raise InputError(
-            f"attractor_share is {recipe.attractor_share}",
-            expected="0 or more, and less than 1",
-            fix="It is the share of an epoch that has attractors.",
-        )
-    if not split.natural and not split.treebanks:
-        raise InputError(
-            "all training examples have attractors",
-            expected="examples of the natural distribution, or of treebanks",
-            fix="Add some to the split.",
+            "the split has no training examples", expected="at least one", fix="Add some."
         )
 
 
@@ -140,39 +157,48 @@ def _train_epoch(training: "Training", split: Split, vocabulary: dict[str, int])
 class Training:
     """The state of a training: the model, the average of its weights, and the optimizer."""
 
-    def __init__(
-        self, recipe: Recipe, mixture: Mixture, vocabulary_size: int, device: torch.device
-    ):
-        self.recipe, self.mixture, self.device = recipe, mixture, device
+    def __init__(self, recipe: Recipe, examples: EncodedExamples, vocabulary_size: int):
+        self.recipe, self.examples, self.device = recipe, examples, examples.ids.device
         torch.manual_seed(recipe.seed)
         dropout = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), recipe.dropout)
         config = VerbNumberConfig(
-            vocab_size=vocabulary_size, is_decoder=recipe.causal, **dropout, **recipe.sizes
+            vocab_size=vocabulary_size,
+            is_decoder=recipe.causal,
+            activation_function="gelu_pytorch_tanh",  # GPT-2's, in one kernel
+            **dropout,
+            **recipe.sizes,
         )
-        self.model = MultiTaskModel(VerbNumberModel(config)).to(device)
-        average: Any = VerbNumberModel(config)
-        self.average: VerbNumberModel = average.to(device).eval().requires_grad_(False)
-        self.average.load_state_dict(self.model.model.state_dict())
+        # Kernels of scaled dot-product attention are slow for short sequences with small heads.
+        config._attn_implementation = "eager"
+        model: Any = VerbNumberModel(config)
+        self.model: VerbNumberModel = model.to(self.device)
+        average: Any = deepcopy(self.model)
+        self.average: VerbNumberModel = average.eval().requires_grad_(False)
         self.optimizer = _make_optimizer(self.model, recipe)
         self.epoch, self.step = 0, 0
-        self.n_steps = recipe.epochs * mixture.count_batches(recipe.batch_size)
+        self.n_steps = recipe.epochs * -(-len(examples) // recipe.batch_size)
 
     def train_epoch(self) -> float:
         """Train for an epoch; return the mean loss of its batches."""
         seed = self.recipe.seed * 10_000 + self.epoch
-        torch.manual_seed(seed)  # for dropout
-        generator = torch.Generator().manual_seed(seed)  # for batches and masked words
+        torch.manual_seed(seed)  # for dropout and replaced words
+        generator = torch.Generator().manual_seed(seed)
         self.model.train()
         total = torch.zeros((), device=self.device)
-        batches = list(self.mixture.draw_batches(self.recipe.batch_size, generator))
+        batches = list(draw_batches(self.examples.lengths, self.recipe.batch_size, generator))
         for rows in batches:
-            batch = self.mixture.examples.select(rows).to(self.device)
-            with torch.autocast(self.device.type, torch.bfloat16, self.device.type == "cuda"):
-                loss = self.model.loss(batch, self.recipe.objective, generator)
+            loss = self._loss(self.examples.select(rows))
             self._update(loss)
             total += loss.detach()
         self.epoch += 1
         return float(total) / len(batches)
+
+    def _loss(self, batch: EncodedExamples) -> torch.Tensor:
+        """Return the loss of the number of the verb."""
+        recipe = self.recipe
+        ids = replace_words(batch, tag_rate=recipe.tag_rate, unknown_rate=recipe.unknown_rate)
+        loss: torch.Tensor = self.model(ids, labels=batch.labels).loss
+        return loss
 
     def _update(self, loss: torch.Tensor) -> None:
         """Take a step of the optimizer, and update the average."""
@@ -186,14 +212,13 @@ class Training:
         # A smaller decay in the first steps, because the initial weights are random.
         decay = min(self.recipe.average_decay, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
-            pairs = zip(self.average.parameters(), self.model.model.parameters(), strict=True)
-            for mean, weights in pairs:
-                mean.lerp_(weights, 1 - decay)
+            means: list[torch.Tensor] = [*self.average.parameters()]
+            weights: list[torch.Tensor] = [*self.model.parameters()]
+            torch._foreach_lerp_(means, weights, 1 - decay)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that a checkpoint must share to be resumed."""
-        n_examples = len(self.mixture.examples)
-        return {**asdict(self.recipe), "n_examples": n_examples, "n_steps": self.n_steps}
+        return {**asdict(self.recipe), "n_examples": len(self.examples), "n_steps": self.n_steps}
 
     def state(self) -> dict[str, Any]:
         """Return the state to resume from."""
@@ -222,7 +247,7 @@ def learning_rate(step: int, n_steps: int, recipe: Recipe) -> float:
     return recipe.learning_rate * (1 + cos(pi * (step - warm_up) / max(n_steps - warm_up, 1))) / 2
 
 
-def _make_optimizer(model: MultiTaskModel, recipe: Recipe) -> torch.optim.Optimizer:
+def _make_optimizer(model: VerbNumberModel, recipe: Recipe) -> torch.optim.Optimizer:
     """AdamW; biases and the scales of layer norms have no weight decay."""
     matrices = [weights for weights in model.parameters() if weights.dim() > 1]
     vectors = [weights for weights in model.parameters() if weights.dim() < 2]
@@ -233,6 +258,7 @@ def _make_optimizer(model: MultiTaskModel, recipe: Recipe) -> torch.optim.Optimi
         ],
         lr=recipe.learning_rate,
         betas=(0.9, 0.98),
+        fused=next(model.parameters()).is_cuda,
     )
 
 

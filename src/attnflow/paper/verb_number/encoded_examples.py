@@ -1,0 +1,125 @@
+"""Examples as tensors: batches, augmentation, and the accuracy of a verb-number model on them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnflow.models.builtin import NUMBERS
+from attnflow.models.builtin.verb_number import (
+    MAX_TOKENS,
+    SPECIAL,
+    TAGS,
+    UNKNOWN,
+    VerbNumberModel,
+    to_ids,
+)
+from attnflow.paper.data.data_sets import AgreementExample
+
+POOL_SIZE = 32  # batches whose examples are sorted by length together, to reduce padding
+EVALUATION_BATCH = 512
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedExamples:
+    """Examples as tensors, padded with 0 on the right.
+
+    ids: [examples, tokens], [CLS] first. tags: [examples, tokens], the ids of the tags of words;
+    0 where a tag is unknown. labels: [examples], indices into NUMBERS.
+    lengths: [examples], in tokens, with [CLS]; on the CPU, where batches are planned.
+    """
+
+    ids: Tensor
+    tags: Tensor
+    labels: Tensor
+    lengths: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def to(self, device: torch.device) -> "EncodedExamples":
+        """Return the examples on a device."""
+        ids, tags, labels = (part.to(device) for part in (self.ids, self.tags, self.labels))
+        return EncodedExamples(ids, tags, labels, self.lengths)
+
+    def select(self, rows: Tensor) -> "EncodedExamples":
+        """Return some examples, padded to the longest of them. rows: on the CPU."""
+        lengths = self.lengths[rows]
+        longest, rows = int(lengths.max()), rows.to(self.ids.device)
+        return EncodedExamples(
+            self.ids[rows, :longest], self.tags[rows, :longest], self.labels[rows], lengths
+        )
+
+
+def encode_examples(
+    examples: Sequence[AgreementExample], vocabulary: Mapping[str, int]
+) -> EncodedExamples:
+    """Encode examples. The beginning of a prefix that is too long is cut off."""
+    ids = torch.zeros(len(examples), MAX_TOKENS, dtype=torch.long)
+    tags = torch.zeros_like(ids)
+    lengths = torch.zeros(len(examples), dtype=torch.long)
+    tag_ids = {tag: vocabulary[tag] for tag in TAGS if tag in vocabulary}
+    for row, example in enumerate(examples):
+        token_ids = to_ids(example.prefix[1 - MAX_TOKENS :], vocabulary)
+        ids[row, : len(token_ids)] = torch.tensor(token_ids)
+        lengths[row] = len(token_ids)
+        if example.tags:
+            known = [tag_ids.get(tag, 0) for tag in example.tags[1 - MAX_TOKENS :]]
+            tags[row, 1 : len(token_ids)] = torch.tensor(known)
+    labels = torch.tensor([NUMBERS.index(example.number) for example in examples])
+    longest = int(lengths.max()) if len(examples) else 1
+    return EncodedExamples(ids[:, :longest], tags[:, :longest], labels, lengths)
+
+
+def draw_batches(lengths: Tensor, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield the rows of each batch of an epoch, in random order.
+
+    lengths: of all examples; those of a batch have similar lengths.
+    """
+    rows = torch.randperm(len(lengths), generator=generator)
+    batches: list[Tensor] = []
+    for pool in torch.split(rows, batch_size * POOL_SIZE):
+        order = lengths[pool].argsort(stable=True)
+        batches += torch.split(pool[order], batch_size)
+    for i in torch.randperm(len(batches), generator=generator).tolist():
+        yield batches[i]
+
+
+def replace_words(batch: EncodedExamples, *, tag_rate: float, unknown_rate: float) -> Tensor:
+    """Replace words at random, by their tags and by [UNK].
+
+    tag_rate: the share of words with a known tag that become the tag. unknown_rate: the share of
+    words and tags that become [UNK]. Random numbers come from torch's default generator.
+    Returns the new ids [examples, tokens].
+    """
+    draws = torch.rand(batch.ids.shape, device=batch.ids.device)
+    is_word = batch.ids >= len(SPECIAL)
+    ids = batch.ids.masked_fill(is_word & (draws > 1 - unknown_rate), SPECIAL.index(UNKNOWN))
+    return torch.where((batch.tags > 0) & (draws < tag_rate), batch.tags, ids)
+
+
+def predict_numbers(
+    model: VerbNumberModel, examples: Sequence[AgreementExample], vocabulary: Mapping[str, int]
+) -> tuple[Tensor, Tensor]:
+    """Predict the number of the verb of each example.
+
+    model: in evaluation mode.
+    Returns the logits [examples, 2], and the correct labels [examples].
+    """
+    encoded = encode_examples(examples, vocabulary)
+    device = next(model.parameters()).device
+    logits = [torch.zeros(0, 2)]  # in case there are no examples
+    with torch.no_grad():
+        for rows in torch.split(torch.arange(len(encoded)), EVALUATION_BATCH):
+            batch = encoded.select(rows).to(device)
+            logits.append(model(batch.ids).logits.float().cpu())
+    return torch.cat(logits), encoded.labels
+
+
+def accuracy(
+    model: VerbNumberModel, examples: Sequence[AgreementExample], vocabulary: Mapping[str, int]
+) -> float:
+    """Return the share of examples whose number is predicted correctly; nan without examples."""
+    logits, labels = predict_numbers(model, examples, vocabulary)
+    return float((logits.argmax(-1) == labels).float().mean())

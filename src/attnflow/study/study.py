@@ -61,8 +61,12 @@ def evaluate(  # noqa: PLR0913 - one argument for each option
     (2, 2)
     """
     chosen = Design.from_options(design)  # reports invalid values before anything starts
+    if is_folder(data):
+        data = list_images(data)
+    elif isinstance(data, list) and not chosen.fields:  # without columns, only texts are read
+        data = [row["text"] if isinstance(row, Mapping) and "text" in row else row for row in data]
     return run_settings(
-        list_images(data) if is_folder(data) else data,
+        data,
         out,
         chosen,
         columns=(text_column, id_column),

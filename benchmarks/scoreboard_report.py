@@ -1,0 +1,417 @@
+"""Write docs/scoreboard.md from the results of `benchmarks.scoreboard`."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from attnflow.evaluation.metrics import METRICS
+from attnflow.study.explainers import explainer_title
+from attnflow.study.table import SIGNIFICANT
+from benchmarks import scoreboard_findings as findings
+from benchmarks.scoreboard_findings import CIRCULAR, Result, read_results
+
+PAGE = Path(__file__).parent.parent / "docs" / "scoreboard.md"
+# Columns of the table of an entry; those that depend on the replacement come once for each.
+COLUMNS = (
+    "comprehensiveness", "sufficiency", "lerf_minus_morf", "mas", "spearman_loo",
+    "reciprocal_rank", "relevance_mass",
+)  # fmt: skip
+MARKS = {"better": "*", "worse": "†", "": ""}
+FEW = 30  # texts, below which a result is called preliminary
+ENOUGH = 12  # texts, below which no difference can be significant after Holm's correction
+
+INTRO = """\
+# Scoreboard
+
+Which explanation can you trust? Every method on every kind of edges is measured on real models, by
+removing the tokens that it calls relevant and, where it is known which tokens decide, by whether
+it finds them. `attnflow evaluate` measures the same for your model and your texts.
+
+This page is written by `python -m benchmarks.scoreboard report` from the numbers in
+`benchmarks/results/scoreboard-*.json`. Each section names the command that measured it. DATA is a
+folder with the data sets that `benchmarks/scoreboard_data.py` lists, OUT a folder for the studies.
+
+How to read it:
+
+- Every comparison is paired by text. **\\*** is better and **†** worse than random order (Wilcoxon
+  test with Holm's correction over all explainers of a table, p < .05). No mark is no proof of
+  equality: the sets have {fewest} to {most} texts each.
+- Removed tokens are replaced in two ways, named in every table, because rankings can depend on it.
+- The leave-one-out score removes tokens, as the metrics do. It is shown, but never called the best.
+- Values of different models cannot be compared with each other, only their rankings.
+- The test corrects for the explainers of one table, not for the number of tables.
+"""
+
+
+def title(name: str) -> str:
+    """Return the name of an explainer for tables."""
+    return explainer_title(name) if name else "-"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Write a number; a dash for nan."""
+    return f"{value:.{digits}f}" if math.isfinite(value) else "-"
+
+
+def join(names: Sequence[str]) -> str:
+    """Join names with commas and "and"."""
+    return names[0] if len(names) < 2 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def write_report() -> None:
+    """Write the page."""
+    from benchmarks.scoreboard import read_entries
+
+    results = read_results(read_entries())
+    if not results:
+        raise SystemExit("no results; expected: scoreboard-*.json. Use run and collect first.")
+    PAGE.write_text(render(results), encoding="utf-8")
+
+
+def render(results: Sequence[Result]) -> str:
+    """Return the page."""
+    counts = [result.n for result in results]
+    parts = [
+        INTRO.format(fewest=min(counts), most=max(counts)),
+        "## Summary\n",
+        render_summary(results),
+        "\n## Findings\n",
+        *render_findings(results),
+        "\n## Numbers\n",
+        *(render_entry(result) for result in results),
+    ]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).strip() + "\n"
+
+
+def render_summary(results: Sequence[Result]) -> str:
+    """Return the table of the best explainers of each model."""
+    head = ["model", "texts", "removed tokens", "best by comprehensiveness", "best by sufficiency",
+            "best by evidence", "methods on edges better than random"]  # fmt: skip
+    rows = []
+    for result in results:
+        for replacement in result.replacements:
+            first = replacement == result.replacements[0]
+            cells = [_best(result, metric, replacement) for metric in findings.MAIN[:2]]
+            evidence = _best(result, "reciprocal_rank", replacement) if first else ""
+            rows.append(
+                [
+                    _name(result) if first else "",
+                    str(result.n) if first else "",
+                    replacement,
+                    *cells,
+                    evidence,
+                    _count_better(result, replacement),
+                ]
+            )
+    note = (
+        'Best: the method on edges with the best mean, and after "/" the best other explainer '
+        "(gradients, ALTI-Logit, baselines). Evidence: reciprocal rank of the first token that is "
+        "known to decide. Better than random: by comprehensiveness, of all methods on edges. "
+        "Models marked (apart) take no part in the recommendations below."
+    )
+    return f"{table(head, rows)}\n\n{note}\n"
+
+
+def _name(result: Result) -> str:
+    return f"{result.title}{' (apart)' if result.apart else ''}"
+
+
+def _best(result: Result, metric: str, replacement: str) -> str:
+    """Return the best method on edges and the best other explainer, with their means."""
+    others = [n for n in result.explainers if n not in (*result.graphs, CIRCULAR)]
+    cells = []
+    for names in (result.graphs, others):
+        name = result.best(metric, names, replacement)
+        if not name:
+            return "-"
+        mark = MARKS[result.outcome(metric, name, replacement)]
+        cells.append(
+            f"{title(name)} {number(result.value(metric, name, 'mean', replacement))}{mark}"
+        )
+    return " / ".join(cells)
+
+
+def _count_better(result: Result, replacement: str) -> str:
+    outcomes = [result.outcome("comprehensiveness", n, replacement) for n in result.graphs]
+    text = f"{outcomes.count('better')} of {len(outcomes)}"
+    worse = outcomes.count("worse")
+    return f"{text} ({worse} worse)" if worse else text
+
+
+def render_findings(results: Sequence[Result]) -> list[str]:
+    """Return the findings, one part each."""
+    enough = [result for result in results if result.n >= ENOUGH]
+    few = [result.title for result in results if result.n < ENOUGH]
+    note = f"Left out, with fewer than {ENOUGH} texts: {join(few)}.\n" if few else ""
+    parts = (_headlines, _which_method, _dependence, _paper, _baselines, _signs_and_ties, _costs)
+    return [note, *(part(enough) for part in parts)] if enough else [note]
+
+
+def _headlines(results: Sequence[Result]) -> str:
+    """Return the findings in a line each."""
+    edges, methods, total = findings.best_parts(results)
+    wins, measures = findings.count_opponent_wins(results)
+    best = (
+        "Over all models and sets, both replacements, and comprehensiveness, sufficiency and "
+        f"evidence ({total} rankings), the best method on edges is most often on "
+        f"{_most(edges, 'edges')}, and most often {_most(methods, 'methods')}."
+    )
+    opponents = (
+        "An opponent (gradients, integrated gradients, ALTI-Logit) has a better mean than every "
+        f"method on edges in {wins} of {measures} of these rankings."
+    )
+    lines = [best, opponents]
+    for name in ("raw/attention", "rollout/attention", "flow/attention", "rollout/alti"):
+        lines.append(_headline(results, name))
+    for name in ("frequency", "recency"):
+        lines.append(_headline(results, name))
+    return "\n".join(f"- {line}" for line in lines) + "\n"
+
+
+def _most(counts: Counter[str], kind: str) -> str:
+    """Return the three most frequent names with their counts."""
+    titles = {
+        name: title(f"raw/{name}").removeprefix("raw, ") if kind == "edges" else name
+        for name in counts
+    }
+    return join([f"{titles[name].replace('_', ' ')} ({n})" for name, n in counts.most_common(3)])
+
+
+def _headline(results: Sequence[Result], name: str) -> str:
+    """Return on how many models an explainer beats random, by comprehensiveness."""
+    better, worse, total = findings.count_outcomes(results, "comprehensiveness", name)
+    label = title(name)
+    text = (
+        f"{label[0].upper()}{label[1:]} is better than random by comprehensiveness with both "
+        f"replacements on {len(better)} of {total} sets"
+    )
+    if worse:
+        text += f", and worse with at least one on {join([result.title for result in worse])}"
+    return text + "."
+
+
+def _which_method(results: Sequence[Result]) -> str:
+    made = [result for result in results if not result.apart]
+    rows = []
+    for kind in dict.fromkeys(result.kind for result in made):
+        same = [result for result in made if result.kind == kind]
+        best = findings.recommend(same)
+        names = [f"{title(name)} ({number(place)})" for name, place in best]
+        rows.append([kind, join([result.title for result in same]), ", ".join(names)])
+    text = (
+        "### Which method for which model\n\n"
+        "The place of a method among all methods on edges, from 0 (last) to 1 (first), averaged "
+        "over comprehensiveness, sufficiency and reciprocal rank of the evidence, both "
+        "replacements, and the models of a kind:\n\n"
+        + table(["kind", "models", "first three methods"], rows)
+    )
+    apart = findings.transfer(made, [result for result in results if result.apart])
+    if apart:
+        lines = [
+            [r.title, title(name), number(place), number(rho)] for r, name, place, rho in apart
+        ]
+        text += (
+            "\n\nThe same on models kept apart. Agreement is the Spearman correlation between the "
+            "places of all methods there and on the models above (of the same kind, if there is "
+            "one):\n\n"
+            + table(["model", "first method above", "its place here", "agreement"], lines)
+        )
+    return text + "\n"
+
+
+def _dependence(results: Sequence[Result]) -> str:
+    rows = []
+    for result in results:
+        names = [*result.graphs, *result.opponents]
+        pairs = [findings.agreement(result, metric, names) for metric in COLUMNS[:3]]
+        comp, suff, evidence = (result.means(metric, names) for metric in findings.MAIN)
+        pairs += [findings.correlate(comp, suff), findings.correlate(comp, evidence)]
+        rows.append([_name(result), " and ".join(result.replacements), *map(number, pairs)])
+    head = ["model", "replacements", "comprehensiveness", "sufficiency", "LeRF - MoRF",
+            "comprehensiveness with sufficiency", "comprehensiveness with evidence"]  # fmt: skip
+    middle = [
+        findings.agreement(r, "comprehensiveness", [*r.graphs, *r.opponents]) for r in results
+    ]
+    return (
+        "### What a ranking depends on\n\n"
+        "Spearman correlation of the means of all methods and opponents: between the two "
+        "replacements (three columns), and between metrics with the first replacement. 1 is the "
+        "same ranking, 0 none. Between replacements, the median for comprehensiveness is "
+        f"{number(float(np.nanmedian(middle)))}; a ranking with one replacement should not be "
+        "trusted where it is low.\n\n" + table(head, rows) + "\n"
+    )
+
+
+def _paper(results: Sequence[Result]) -> str:
+    lines = []
+    for method in ("rollout", "flow", "joint_flow"):
+        plain = findings.count_claims(results, method, "attention")
+        every = findings.count_claims(results, method)
+        lines.append(
+            [
+                method.replace("_", " "),
+                *(f"{b} better, {w} worse, of {n}" for b, w, n in (plain, every)),
+            ]
+        )
+    rows = []
+    for result in results:
+        cells = [_name(result)]
+        for method in ("rollout", "flow"):
+            for metric in ("comprehensiveness", "spearman_loo", "reciprocal_rank"):
+                cells.append(_claim(result, method, metric))
+        rows.append(cells)
+    head = ["model", *(f"{m}, {c}" for m in ("rollout", "flow")
+            for c in ("comprehensiveness", "leave-one-out", "evidence"))]  # fmt: skip
+    return (
+        "### Rollout and flow against raw attention\n\n"
+        "Abnar and Zuidema (2020) find that rollout and flow correlate better with blank-out and "
+        "gradients than raw attention of the last layer. Counted over models, replacements, "
+        "comprehensiveness, sufficiency, Spearman with leave-one-out and evidence, significant "
+        "differences from raw attention on the same edges:\n\n"
+        + table(["method", "on attention", "on all edges"], lines)
+        + "\n\nThe gain over raw attention on attention edges with the first replacement, and the "
+        "texts won and lost:\n\n" + table(head, rows) + "\n"
+    )
+
+
+def _claim(result: Result, method: str, metric: str) -> str:
+    """Return the gain of a method over raw attention, with wins and losses."""
+    rows = result.claims.get(metric, {}).get(result.replacements[0], {})
+    gain, p, wins, losses = rows.get(f"{method}/attention", [None] * 4)
+    if gain is None:
+        return "-"
+    mark = "" if p is None or p >= SIGNIFICANT else MARKS["better" if gain > 0 else "worse"]
+    return f"{gain:+.2f}{mark} ({wins}:{losses})"
+
+
+def _baselines(results: Sequence[Result]) -> str:
+    rows = []
+    for result in results:
+        for metric in findings.MAIN:
+            for replacement in result.replacements_of(metric):
+                name = findings.best_baseline(result, metric, replacement)
+                if not name:
+                    continue
+                value = result.value(metric, name, "mean", replacement)
+                chance = result.value(metric, "random", "mean", replacement)
+                mark = MARKS[result.outcome(metric, name, replacement)]
+                rows.append(
+                    [
+                        _name(result), METRICS[metric].title,
+                        replacement if len(result.replacements_of(metric)) > 1 else "any",
+                        f"{title(name)} {number(value)}{mark}", number(chance),
+                        _count_above(result, metric, replacement),
+                    ]
+                )  # fmt: skip
+    head = ["model", "metric", "removed tokens", "best baseline", "random", "methods above it"]
+    return (
+        "### Baselines that are hard to beat\n\n"
+        "Position, frequency and the length of embeddings know nothing of what the model does. A "
+        "decoder predicts from its last token, which is ranked and removed like the others: later "
+        "tokens do well there by construction. The best baseline, and how many methods on edges "
+        "have a better mean:\n\n" + table(head, rows) + "\n"
+    )
+
+
+def _count_above(result: Result, metric: str, replacement: str) -> str:
+    above = findings.above_baseline(result, metric, replacement)
+    return f"{above} of {len(result.graphs)}"
+
+
+def _signs_and_ties(results: Sequence[Result]) -> str:
+    rows = []
+    for result in results:
+        name, change = findings.sign_change(result)
+        scores = result.scores
+        different = [number(scores[n][0]) for n in ("raw/attention", "rollout/attention",
+                     "flow/attention") if n in scores]  # fmt: skip
+        last = scores.get("flow/attention", [math.nan] * 3)
+        rows.append(
+            [
+                _name(result), " / ".join(different), f"{number(last[1])} / {number(last[2])}",
+                f"{title(name)} {change:+.3f}" if name else "-",
+            ]
+        )  # fmt: skip
+    head = [
+        "model",
+        "different scores: raw / rollout / flow",
+        "flow highest at first / last token",
+        "largest change without negative scores",
+    ]
+    return (
+        "### Ties, ends and signs\n\n"
+        "The share of different scores in a text on attention edges (1: no ties; ties are "
+        "averaged over orders); the share of texts in which flow is highest at the first or last "
+        "ranked token; and the largest change of comprehensiveness if negative scores are "
+        "ranked as zeros.\n\n" + table(head, rows) + "\n"
+    )
+
+
+def _costs(results: Sequence[Result]) -> str:
+    methods = ("raw/attention", "rollout/attention", "flow/attention", "rollout/alti")
+    names = [*methods, "input_gradients", "integrated_gradients", "leave_one_out"]
+    rows = []
+    for result in results:
+        seconds = [1000 * (result.costs.get(name, [None])[0] or math.nan) for name in names]
+        rows.append(
+            [
+                _name(result),
+                result.device,
+                number(result.tokens, 0),
+                *(number(s, 0) for s in seconds),
+            ]
+        )
+    return (
+        "### Cost\n\n"
+        "Median milliseconds per text, with the capture of the graph, in the same run as the other "
+        "numbers. Compare within a line: machines and loads differ.\n\n"
+        + table(["model", "device", "tokens", *map(title, names)], rows)
+        + "\n"
+    )
+
+
+def render_entry(result: Result) -> str:
+    """Return the section of an entry."""
+    head = ["explainer"]
+    columns = []
+    for metric in COLUMNS:
+        for replacement in result.replacements_of(metric):
+            several = len(result.replacements_of(metric)) > 1
+            arrow = "↑" if METRICS[metric].better == "high" else "↓"
+            head.append(f"{METRICS[metric].title}{f', {replacement}' if several else ''} {arrow}")
+            columns.append((metric, replacement))
+    best = [result.best(metric, result.graphs, replacement) for metric, replacement in columns]
+    rows = []
+    for name in result.explainers:
+        cells = [_cell(result, name, *column) for column in columns]
+        cells = [f"**{c}**" if name == b else c for c, b in zip(cells, best, strict=True)]
+        rows.append([title(name), *cells])
+    data = result.data
+    kept = ""
+    if data and data["tried"] > data["kept"]:
+        share = f"{data['kept']} of {data['tried']}"
+        kept = f" The model gave the known answer on {share} texts; these are used."
+    few = " **Preliminary: few texts.**" if result.n < FEW else ""
+    return (
+        f"### {_name(result)}: {result.set}\n\n"
+        f"{result.about}\n\n`{result.command}`\n\n"
+        f"{result.n} texts of {number(result.tokens, 0)} ranked tokens; mean probability of the "
+        f"explained prediction {number(result.probability)}. Removed tokens are replaced by "
+        f"{' and '.join(repr(r) for r in result.replacements)}.{kept}{few} Bold: best method on "
+        f"edges.\n\n{table([*head], rows)}\n"
+    )
+
+
+def _cell(result: Result, name: str, metric: str, replacement: str) -> str:
+    value = number(result.value(metric, name, "mean", replacement))
+    return value + MARKS[result.outcome(metric, name, replacement)]

@@ -137,11 +137,13 @@ def test_the_origin_stays_in_the_process(explanation):
     assert explanation.origin is not None
 
 
-def test_the_contrast_and_the_target_of_the_explanation_are_kept(loaded, chances):
-    predicted = explain(TEXT, loaded).prediction.target.index
-    other = explain(TEXT, loaded, target=1 - predicted)
+def test_the_target_of_the_explanation_is_kept(loaded, chances):
+    predicted = explain(TEXT, loaded).prediction
+    assert predicted is not None
+    other = explain(TEXT, loaded, target=1 - predicted.target.index)
     check = other.faithfulness()
-    assert check.label == other.prediction.target.label
+    assert other.prediction is not None
+    assert check.label == other.prediction.target.label != predicted.target.label
     rest = {removed: 1 - p for removed, p in chances.items()}  # of two classes
     scores = other.rollout().row(layer=-1)[1:-1]
     assert check.comprehensiveness == pytest.approx(drop(rest, scores), abs=1e-6)

@@ -1,6 +1,7 @@
 """Images without some patches, against pixels that are changed by hand."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,11 @@ from attnflow.study.study import evaluate, list_images, open_study
 from tests.refusal import refusal
 from tests.study.small_images import GRID, PATCH, make_picture, save_vit
 
-OPTIONS = {"batch_tokens": 3 * GRID**2, "draws": 4, "seed": 0}  # three images in a batch
+OPTIONS: dict[str, Any] = {
+    "batch_tokens": 3 * GRID**2,
+    "draws": 4,
+    "seed": 0,
+}  # three images in a batch
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import json
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from tests.refusal import refusal
 from tests.study.small_models import make_llama
 
 TEXTS = ["the keys to the old cabinet", "the author of the books", "the dogs near the cat"]
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "methods": "rollout",
     "edges": "attention",
     "explainers": "none",
@@ -31,7 +32,12 @@ OPTIONS = {
     "shard_size": 1,
 }
 # Options for studies whose values do not matter: their metric asks the model nothing.
-QUICK = {**OPTIONS, "metrics": "pointing_game", "replacements": "unknown", "signs": "signed"}
+QUICK: dict[str, Any] = {
+    **OPTIONS,
+    "metrics": "pointing_game",
+    "replacements": "unknown",
+    "signs": "signed",
+}
 NOT_REPRODUCIBLE = ("seconds", "megabytes")
 
 
@@ -299,6 +305,14 @@ def test_an_explainer_that_fails_on_a_text(monkeypatch, tmp_path):
         ({"metrics": "none"}, InputError, ["metrics"]),
         ({"signs": "none"}, InputError, ["signs"]),
         ({"samples": 0}, InputError, ["samples", "1"]),
+        ({"samples": None}, InputError, ["samples", "None", "int"]),
+        ({"limit": "3"}, InputError, ["limit", "'3'", "int"]),
+        ({"seed": True}, InputError, ["seed", "True", "int"]),
+        ({"words": "yes"}, InputError, ["words", "'yes'", "bool"]),
+        ({"methods": 5}, InputError, ["methods", "5"]),
+        ({"metrics": ["morf", 5]}, InputError, ["metrics", "5"]),
+        ({"model": None}, InputError, ["model", "None"]),
+        ({"target": 0.5}, InputError, ["target", "0.5"]),
         ({"metric": "morf"}, InputError, ["'metric'", "metrics"]),
         ({"generate": 2, "continuation_column": "a"}, InputError, ["generate"]),
     ],
@@ -322,7 +336,7 @@ def test_a_missing_column_is_refused(tmp_path):
 
 
 def test_names_that_stand_for_several():
-    design = Design(metrics="all", edges="all", explainers="all")
+    design = Design.from_options({"metrics": "all", "edges": "all", "explainers": "all"})
     assert set(design.metrics) == set(METRICS.names)
     assert {"alti", "norm", "attention"} <= set(design.edges)
     assert "attn_lrp" in design.explainers
@@ -330,5 +344,5 @@ def test_names_that_stand_for_several():
     default = Design()
     assert "attn_lrp" not in default.explainers
     assert "log_odds" not in default.metrics
-    assert Design(edges="attention:0.50,attention:0.5").edges == ("attention:0.5",)
+    assert Design(edges=("attention:0.50", "attention:0.5")).edges == ("attention:0.5",)
     assert Design.from_json(default.to_json()) == default

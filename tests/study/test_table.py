@@ -43,7 +43,7 @@ def make_study(values, metric="comprehensiveness", scores=None):
         "megabytes": np.full(rows, NAN),
         metric: np.stack(list(values.values()), axis=1).ravel(),
     }
-    design = Design(metrics=(metric,), signs="signed", explainers="none")
+    design = Design(metrics=(metric,), signs=("signed",), explainers=())
     return Study(design, columns, True, 0, Path("out"))
 
 

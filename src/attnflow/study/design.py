@@ -5,11 +5,12 @@ options of `attnflow evaluate` and the settings in the manifest all come from it
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import Field, dataclass, fields, replace
+from pathlib import Path
 from typing import IO, Any, ClassVar, Literal
 
-from attnflow.corpus.settings import RunSettings, setting
-from attnflow.errors import InputError
+from attnflow.corpus.settings import Option, RunSettings, setting
+from attnflow.errors import InputError, quote
 
 METHODS = ("raw", "rollout", "flow")
 EDGES = ("attention", "norm", "alti", "gradient")
@@ -141,6 +142,8 @@ class Design(RunSettings):
     )
 
     def __post_init__(self) -> None:
+        for entry in fields(self):
+            _check_kind(entry, getattr(self, entry.name))
         super().__post_init__()
         from attnflow.study.explainers import resolve_explainers
 
@@ -197,6 +200,26 @@ class Design(RunSettings):
     def count_pairs(self, results: Iterable[Any]) -> int:
         """Return 0: a study does not count flows."""
         return 0 * sum(1 for _ in results)
+
+
+def _check_kind(entry: Field[Any], value: Any) -> None:
+    """Raise InputError for a value of a kind that a setting cannot have."""
+    option: Option = entry.metadata["option"]
+    kinds: tuple[type, ...] = (option.kind,)
+    if option.several:
+        kinds = (str, list, tuple)
+    elif option.kind is str:
+        kinds = (str, int) if option.read is _number_or_text else (str, Path)
+    is_switch = isinstance(value, bool) and option.kind is not bool
+    items = value if isinstance(value, list | tuple) else ()
+    if value is None and entry.default is None:
+        return
+    if is_switch or not isinstance(value, kinds) or not all(isinstance(i, str) for i in items):
+        raise InputError(
+            f"{entry.name} is {quote(value)}",
+            expected="names" if option.several else " or ".join(kind.__name__ for kind in kinds),
+            fix=f"Leave {entry.name} out.",
+        )
 
 
 def _expand_edges(edges: Sequence[str]) -> tuple[str, ...]:

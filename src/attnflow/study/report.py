@@ -79,13 +79,22 @@ def write_report(study: Study | Results, path: str | PathLike[str]) -> Path:
     return target
 
 
+def name_model(model: str) -> str:
+    """Return the name of a model: for a folder its last part, without its location.
+
+    >>> name_model("/home/me/models/my-model"), name_model("org/model")
+    ('my-model', 'org/model')
+    """
+    return Path(model).name if Path(model).is_absolute() else model
+
+
 def build_report(source: Study | Results) -> str:
     """Return the HTML of a report."""
     results = source if isinstance(source, Results) else gather_results(source)
     study = results.study
     script, style = read_text("report.js"), read_text("report.css")
     policy = POLICY.format(b64encode(sha256(script.encode()).digest()).decode())
-    title = f"Which explanation to trust: {study.design.model}"
+    title = f"Which explanation to trust: {name_model(study.design.model)}"
     bodies = (
         _measured(results), _overview(results), _metrics(results), _curves(results),
         _agreement(results), describe_disagreements(study, select_explainers(results)),
@@ -182,7 +191,7 @@ def _measured(results: Results) -> str:
     for name in study.explainers:
         kinds[kind_of(name)].append(explainer_title(name))
     facts = {
-        "Model": study.design.model,
+        "Model": name_model(study.design.model),
         "Data": manifest.input.get("name", "-"),
         "Texts": f"{study.n_texts} evaluated, {study.rejected} rejected"
         + ("" if study.complete else "; the study is not complete"),

@@ -358,7 +358,7 @@ def test_a_damaged_shard_is_named_and_repaired(texts, classifier, tmp_path, opti
         (("--edges", "thick"), 2, ["'thick'", *EDGES.names]),
         (("--engine", "ray", "--address", "127.0.0.1:1"), 2, ["'127.0.0.1:1'", "ray start"]),
         (("--shards", "5"), 2, ["'5'", "--shards 0:100"]),
-        (("--shards", "5:2"), 2, ["(5, 2)", "0:100"]),
+        (("--shards", "5:2"), 2, ["5:2", "0:100"]),
         (("--model", "no/such/model"), 2, ["no/such/model", "--model"]),
         (("--device", "abacus"), 2, ["'abacus'", "--device"]),
         (("--strict",), 1, ["line 2", "empty", "--strict"]),

@@ -93,10 +93,10 @@ def test_texts_are_grouped_by_length(table1):
 def test_the_numbers_of_the_paper_are_shown_with_ours(table1, table2, name):
     report = render_table1(table1) if name == "table1" else render_table2(table2)
     table = report.tables[0]
-    names = ["Raw, paper", "Raw, ours", "Raw, ours without [CLS]"]
-    assert [row[0] for row in table.rows][:3] == names
+    names = ["Raw, paper", "Raw, ours", "Rollout, paper", "Rollout, ours", "Flow, paper"]
+    assert [row[0] for row in table.rows] == [*names, "Flow, ours"]
     assert table.rows[0][1] == {"table1": "0.69±0.27", "table2": "0.53±0.33"}[name]
-    assert [len(row) for row in table.rows] == [7] * 9
+    assert [len(row) for row in table.rows] == [7] * 6
     assert "Excluded here: 0" in to_text(report)
 
 

@@ -52,6 +52,7 @@ def test_a_real_encoder(minilm):
 @pytest.mark.parametrize(
     "text", ["I love 😀👩‍👩‍👧 tea", "שלום עולם", "مرحبا بالعالم", "你好", "café"]
 )
+@pytest.mark.filterwarnings("ignore:.*unknown:UserWarning")  # the tokenizer knows no Chinese
 def test_emoji_and_all_directions_of_writing(text, minilm):
     explanation = explain(text, minilm)
     assert explanation.text == text
@@ -81,7 +82,11 @@ def test_a_real_decoder(stories):
     with refusal(SelectionError, "'loved'", "'▁lo'", "'ved'"):
         explain(text, stories, target="loved")
     vocabulary = stories.tokenizer.get_vocab()
-    for target, token in {"Lily": "▁Lily", "a": "▁a", "▁a": "▁a", "ed": "ed"}.items():
+    with pytest.warns(UserWarning, match=str(vocabulary["a"])):  # inside of a word
+        begun = explain(text, stories, target="a").prediction
+    assert begun is not None
+    assert begun.target.index == vocabulary["▁a"]
+    for target, token in {"Lily": "▁Lily", "▁a": "▁a", "ed": "ed"}.items():
         prediction = explain(text, stories, target=target).prediction
         assert prediction is not None
         assert prediction.target.index == vocabulary[token]

@@ -21,7 +21,7 @@ from attnflow.explanation import Explanation
 from attnflow.presentation import edges_name
 from attnflow.selection import Position, resolve_position
 from attnflow.token_text import readable_tokens
-from attnflow.words import NOT_ADDITIVE, without_start
+from attnflow.units import NOT_ADDITIVE, without_start
 
 SINK = 0.5  # the share of a row from which tokens without content are reported as sinks
 PART_OF_SINK = 0.05  # the share from which a token counts as one of them

@@ -30,7 +30,7 @@ from attnflow.presentation import (
     row_ranges,
     title_with_edges,
 )
-from attnflow.words import without_start
+from attnflow.units import without_start
 
 TOP_TOKENS = 5  # listed for one position without --top
 TOP_PER_POSITION = 4  # listed for each of many positions without --top

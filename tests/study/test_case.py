@@ -11,7 +11,8 @@ from attnflow.errors import InputError, SelectionError
 from attnflow.models.input_kinds import encode_inputs
 from attnflow.models.inputs import encode_text
 from attnflow.models.prediction import Contrast
-from attnflow.study.case import Question, find_spans, make_case
+from attnflow.study.case import Question, make_case
+from attnflow.units import find_spans
 from tests.models.checkpoints import VOCABULARY, make_loaded
 from tests.refusal import refusal
 from tests.study.small_models import make_encoder_decoder, make_llama, make_pieces

@@ -28,7 +28,7 @@ SENTENCE_END = re.compile(r"""[.!?\u2026]+["'\u201d\u2019)\]]*(?=\s)|[\u3002\uff
 # Words before a full stop that does not end a sentence.
 ABBREVIATIONS = ("mr", "mrs", "ms", "dr", "prof", "st", "no", "vs", "etc", "e.g", "i.e", "cf", "al")
 # The units of tokens outside of given spans.
-REST, SPECIAL = "(rest)", "(special tokens)"
+REST, SPECIAL_TOKENS = "(rest)", "(special tokens)"
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def group_by_spans(
                 expected="spans that contain tokens and do not overlap",
                 fix="Check its characters.",
             )
-    texts = (*names, REST, SPECIAL)
+    texts = (*names, REST, SPECIAL_TOKENS)
     return Units(
         tuple(texts[unit] for unit in members),
         tuple(tuple(group) for group in members.values()),

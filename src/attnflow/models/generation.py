@@ -4,8 +4,10 @@
 serves all tokens of the answer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from logging import ERROR, getLogger
 from typing import Any, TypeAlias
 from warnings import catch_warnings, filterwarnings
 
@@ -165,8 +167,7 @@ def _generate(loaded: LoadedModel, prompt: EncodedText, request: AnswerRequest) 
     inputs = collate(loaded, [prompt])
     inputs.pop("decoder_input_ids", None)
     devices = {weights.device for weights in loaded.model.parameters() if weights.is_cuda}
-    with torch.random.fork_rng(devices=list(devices)), torch.no_grad(), catch_warnings():
-        filterwarnings("ignore", module="transformers")
+    with torch.random.fork_rng(devices=list(devices)), torch.no_grad(), _silenced():
         torch.manual_seed(request.seed)
         with evaluation_mode(loaded.model):
             try:
@@ -186,6 +187,20 @@ def _generate(loaded: LoadedModel, prompt: EncodedText, request: AnswerRequest) 
         )
     start = 1 if loaded.task == "seq2seq" else prompt.n_inputs
     return [int(i) for i in sequences[0, start:].tolist()]
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Run a block without the remarks of transformers on options that it chooses itself."""
+    logger = getLogger("transformers.generation.utils")
+    level = logger.level
+    logger.setLevel(ERROR)
+    try:
+        with catch_warnings():
+            filterwarnings("ignore", module="transformers")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def _append(

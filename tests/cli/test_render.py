@@ -162,7 +162,9 @@ def test_json_is_complete():
             "tokens": ["[CLS]", "key", "is"],
             "layers": [1, 2],
             "positions": [0],
+            "rows": [],
             "columns": [0, 1, 2],
+            "offsets": None,
             "scores": [[[0.5, 0.25, 0.25]], [[0.125, 0.75, 0.125]]],
             "notes": [],
         }
@@ -190,6 +192,8 @@ def test_csv_is_complete_and_quotes_tokens():
         "position_token": 'say "a,b"',
         "index": "1",
         "token": "line\nbreak",
+        "start": "",
+        "end": "",
         "score": "0.75",
     }
     assert len(list(csv.DictReader(io.StringIO(to_csv([attribution], 1))))) == 2

@@ -94,7 +94,7 @@ def encode_text(
             fix="Check the text and the tokenizer.",
         ) from error
     ids = encoding["input_ids"]
-    if not text.strip() or not ids:
+    if not text.strip() or not ids or (text_pair is not None and not text_pair.strip()):
         raise InputError("the text is empty", expected="at least one word", fix="Pass a text.")
     limit = loaded.max_length
     if limit is not None and len(ids) > limit:

@@ -61,6 +61,7 @@ NOUNS = {
     "progress",
     "registry",
     "selection",
+    "token_text",
     "words",
 }
 # What a package may import from attnflow, also inside functions. Others are free, except for RULES.

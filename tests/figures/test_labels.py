@@ -7,10 +7,9 @@ from attnflow.figures.labels import SMALLEST, fit_below, label, line_height, tex
     ("token", "written"),
     [
         ("key", "key"),
-        ("\u0120key", "key"),
-        ("\u2581key", "key"),
         ("##s", "##s"),
-        ("\u0120", "\u2423"),
+        (" ", "\u2423"),
+        ("\u064e", "\u25cc\u064e"),
         ("   ", "\u2423\u2423\u2423"),
         ("", "\u2423"),
         ("a\nb", "a\\nb"),

@@ -17,7 +17,7 @@ from attnflow.models.inputs import EncodedText, is_unicode
 from attnflow.models.loading import LoadedModel
 from attnflow.optional import import_optional
 from attnflow.selection import Position, as_index, resolve_position
-from attnflow.words import STARTS, plain_token
+from attnflow.token_text import STARTS, plain_token
 
 SHOWN = 5  # the number of outcomes in `Prediction.top`
 

@@ -34,7 +34,8 @@ from attnflow.models.prediction import (
     resolve_explained,
 )
 from attnflow.optional import import_optional
-from attnflow.words import find_words, plain_token
+from attnflow.token_text import is_byte_level, join_tokens
+from attnflow.words import find_words
 
 
 @dataclass(frozen=True)
@@ -203,8 +204,9 @@ def _find_units(
             expected="at least 2 besides special tokens",
             fix="Use a longer text.",
         )
-    labels = tuple("".join(plain_token(encoded.tokens[i]) for i in unit) for unit in units)
-    return units, labels
+    byte_level = is_byte_level(encoded.tokens, encoded.text)
+    labels = [join_tokens([encoded.tokens[i] for i in u], byte_level=byte_level) for u in units]
+    return units, tuple(labels)
 
 
 def _mark_evidence(

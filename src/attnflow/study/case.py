@@ -31,6 +31,7 @@ from attnflow.models.prediction import (
     logits_of_batch,
     probabilities,
     resolve_contrast,
+    resolve_word,
     resolve_explained,
 )
 from attnflow.optional import import_optional
@@ -178,6 +179,9 @@ def _one_step(
     with torch.no_grad():
         output = loaded.model(**collate(loaded, [encoded]))
     [logits] = logits_of_batch(loaded, output.logits, [encoded], [place])
+    n = int(logits.shape[-1])
+    target = None if target is None else resolve_word(loaded, target, n)
+    against = None if against is None else resolve_word(loaded, against, n)
     contrast = resolve_contrast(loaded, logits, target, against)
     chance = float(log_chance(loaded, logits, contrast).exp())
     return (Step(place, contrast),), label_of(loaded, contrast.target), chance

@@ -276,7 +276,7 @@ def _find_class(loaded: LoadedModel, target: str, n: int) -> int:
 
 
 def _find_token(loaded: LoadedModel, target: str, n: int) -> int:
-    """Return the id of the token with a name or text; the exact one, or else the start of a word."""
+    """Return the id of the token with a name or text: the exact one, else the start of a word."""
     exact, spaced = find_spellings(loaded, target)
     if exact is not None:
         return exact
@@ -291,7 +291,7 @@ def _find_token(loaded: LoadedModel, target: str, n: int) -> int:
 
 
 def find_spellings(loaded: LoadedModel, target: str) -> tuple[int | None, int | None]:
-    """Return the ids of the token that is exactly the target, and of the one with a space before it.
+    """Return the ids of the token that is the target, and of the one with a space before it.
 
     The second one begins a word, such as "\u0120Paris" in byte-level BPE and "\u2581Paris" in
     SentencePiece. Each is None if the vocabulary has no such token. Vocabularies without spaces,

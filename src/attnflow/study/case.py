@@ -31,8 +31,8 @@ from attnflow.models.prediction import (
     logits_of_batch,
     probabilities,
     resolve_contrast,
-    resolve_word,
     resolve_explained,
+    resolve_word,
 )
 from attnflow.optional import import_optional
 from attnflow.token_text import is_byte_level, join_tokens

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
-from unicodedata import bidirectional, combining
+from unicodedata import bidirectional, category
 
 import numpy as np
 from numpy.typing import NDArray
@@ -434,6 +434,6 @@ def printable(token: str) -> str:
         return '""'
     if not token.strip(" "):
         return "\N{OPEN BOX}" * len(token)
-    if combining(token[0]):
+    if category(token[0]).startswith("M"):
         token = "\N{DOTTED CIRCLE}" + token
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)

@@ -62,6 +62,7 @@ NOUNS = {
     "progress",
     "registry",
     "selection",
+    "token_text",
     "units",
 }
 # What a package may import from attnflow, also inside functions. Others are free, except for RULES.

@@ -191,7 +191,7 @@ class Explanation:
         marks: Any = special
         if special is None:
             special = [looks_special(token) for token in tokens]
-        elif not isinstance(marks, Sequence | np.ndarray) or np.shape(marks) == ():
+        elif not _are_marks(marks):
             raise InputError(
                 f"special is {quote(marks)}",
                 expected="True or False for each token",
@@ -526,6 +526,12 @@ class Explanation:
         where = f"position {self.position} {self.tokens[self.position]!r}"
         layers = f"{self.graph.n_layers} layer{'' if self.graph.n_layers == 1 else 's'}"
         return f"Explanation({len(self.tokens)} tokens, {layers}, {where}{prediction})"
+
+
+def _are_marks(values: Any) -> bool:
+    """Whether values are a list or array of True and False, or of 0 and 1."""
+    is_list = isinstance(values, Sequence) or (isinstance(values, np.ndarray) and values.ndim == 1)
+    return is_list and all(isinstance(v, bool | np.bool_ | int | np.integer) for v in values)
 
 
 def _pack(explanation: Explanation) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -42,8 +42,8 @@ def test_json_has_the_answer_rows_and_offsets(folder):
     assert [row["positions"] for row in attribution["rows"]] == [[1], [2]]
     assert values["offsets"][:2] == [[0, 3], [4, 7]]
     table = run(*arguments, "--format", "csv").stdout.splitlines()
-    assert table[0].endswith("token,start,end,score")
-    assert table[1].startswith("rollout,1,0,is,0,the,0,3,")
+    assert table[0].endswith("token,piece,start,end,score")
+    assert table[1].startswith("rollout,1,0,is,0,the,the,0,3,")
     assert "layer 2" in run(*arguments).stdout  # a table of many rows shows the last layer
 
 

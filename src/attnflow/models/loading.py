@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, TypeAlias
 
-from attnflow.errors import FileError, InputError, quote
+from attnflow.errors import FileError, InputError, MissingDependencyError, quote
 from attnflow.models.builtin import (
     VERB_NUMBER_MODELS,
     find_adapter,
@@ -266,6 +266,13 @@ def load_tokenizer(name: str) -> Any:
             return transformers.PreTrainedTokenizerFast.from_pretrained(str(own))
         with hub_access(name):
             return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except ImportError as error:  # slow tokenizers need packages of their own
+        package = "sentencepiece" if any(map(is_sentence_piece, folder.glob("*"))) else ""
+        raise MissingDependencyError(
+            f"the tokenizer of {name} needs a package that is not installed",
+            expected=package or f"what transformers asks for ({first_line(error)})",
+            fix=f"Run: pip install {package}." if package else "Install it.",
+        ) from error
     except Exception as error:  # transformers raises many kinds of errors
         raise FileError(
             f"no tokenizer can be loaded from {name} ({first_line(error)})",
@@ -274,6 +281,11 @@ def load_tokenizer(name: str) -> Any:
             if isinstance(error, ImportError)
             else "Pass another as tokenizer=...",
         ) from error
+
+
+def is_sentence_piece(path: Path) -> bool:
+    """Whether a file is a SentencePiece vocabulary, judging by its name."""
+    return path.suffix in (".spm", ".model")
 
 
 def find_max_length(model: Any, tokenizer: Any) -> int | None:

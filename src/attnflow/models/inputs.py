@@ -12,6 +12,7 @@ from warnings import warn
 
 from attnflow.errors import InputError, check_choice
 from attnflow.models.loading import LoadedModel
+from attnflow.models.wrappers import find_device
 from attnflow.optional import import_optional
 from attnflow.words import Words, find_words
 
@@ -226,14 +227,6 @@ def collate(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> dict[str, An
             rows, batch_first=True, padding_value=padding.get(name, 0)
         ).to(device)
     return batch
-
-
-def find_device(model: Any) -> Any:
-    """Return the device of the model's first weights; the CPU if it has no weights."""
-    first = next(iter(model.parameters()), None)
-    if first is None:
-        return import_optional("torch", "running a model").device("cpu")
-    return first.device
 
 
 def _check_text(text: Any) -> None:

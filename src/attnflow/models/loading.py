@@ -21,6 +21,7 @@ from attnflow.models.builtin import (
     find_verb_number,
 )
 from attnflow.models.hub import hub_access, is_reachable
+from attnflow.models.wrappers import is_offloaded, unwrap
 from attnflow.optional import import_optional
 
 Task: TypeAlias = Literal["classifier", "masked_lm", "causal_lm", "seq2seq", "encoder"]
@@ -144,8 +145,9 @@ def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
         task, loaded = _load_by_name(name)
     else:
         source = find_source(model, "a transformers model, a folder or a hub name")
-        name, loaded = source or type(model).__name__, model
-        task = find_task((cls.__name__ for cls in type(model).__mro__), TEXT_TASKS)
+        loaded = unwrap(model)
+        name = source or type(loaded).__name__
+        task = find_task((cls.__name__ for cls in type(loaded).__mro__), TEXT_TASKS)
     if tokenizer is None and not source:
         raise InputError(
             f"no tokenizer was given, and the {name} was not loaded from a folder or the hub",
@@ -303,11 +305,11 @@ def on_device(model: Any, device: Any) -> Iterator[None]:
         yield
         return
     before = sorted({str(weights.device) for weights in model.parameters()})
-    if len(before) > 1:
+    if len(before) > 1 or is_offloaded(model):
         raise InputError(
-            f"device is {device}, and the model is spread over {', '.join(before)}",
+            f"device is {device}, and the model is spread over several devices or offloaded",
             expected="a model on one device",
-            fix="Leave device out, or move the model yourself with model.to(...).",
+            fix="Leave device out, or load the model without device_map.",
         )
     try:
         move_model(model, device)

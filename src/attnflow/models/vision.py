@@ -30,6 +30,7 @@ from attnflow.models.loading import (
     load_checkpoint,
     read_config,
 )
+from attnflow.models.wrappers import unwrap
 from attnflow.optional import import_optional
 
 IMAGE_TASKS: tuple[TaskRow, ...] = (
@@ -88,8 +89,9 @@ def load_image_model(model: Any, processor: Any = None) -> LoadedImageModel:
     else:
         import_optional("transformers", "loading a model")
         source = find_source(model, "a vision model of transformers, a folder or a hub name")
-        name, loaded = source or type(model).__name__, model
-        task = find_task((cls.__name__ for cls in type(model).__mro__), IMAGE_TASKS)
+        loaded = unwrap(model)
+        name = source or type(loaded).__name__
+        task = find_task((cls.__name__ for cls in type(loaded).__mro__), IMAGE_TASKS)
     _check_single_tower(name, loaded)
     if processor is None and not source:
         raise InputError(

@@ -384,7 +384,7 @@ def run_contributions(
             kept_heads.add(call, role)
         stream.start(call)
 
-    with stream:
+    with stream, stream.follow_modules(model):
         roles, output = _run(model, inputs, begin, differentiable=differentiable, values=True)
         stream.finish()
     return roles, output, stream.last

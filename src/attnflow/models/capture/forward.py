@@ -21,6 +21,7 @@ from attnflow.models.capture.call import (
     name_layers,
 )
 from attnflow.models.loading import evaluation_mode
+from attnflow.models.wrappers import unwrap, without_compilation
 
 
 def run_model(
@@ -39,9 +40,10 @@ def run_model(
     Training flags and attention implementation of the model are restored, also after an error.
     """
     check_arguments(model, inputs)
-    model = getattr(model, "_orig_mod", model)  # torch.compile fuses attention into its kernels
+    model = unwrap(model)
     observer = name_layers(model, observer)
-    with evaluation_mode(model), torch.enable_grad() if differentiable else torch.no_grad():
+    gradients = torch.enable_grad() if differentiable else torch.no_grad()
+    with evaluation_mode(model), without_compilation(model), gradients:
         # Hooks are imported where they are used: plain torch models do not need transformers.
         if not _has_transformers_model(model):
             from attnflow.models.capture import torch_hooks

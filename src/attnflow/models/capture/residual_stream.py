@@ -8,20 +8,22 @@ and normalization until it is added to a tensor that existed before. Nothing her
 modules.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
 from typing import Any, Literal, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from attnflow.errors import AttentionError
 from attnflow.models.capture.affine import Affine
 from attnflow.models.capture.call import AttentionCall, describe_model
+from attnflow.models.capture.linear_modules import hides_operations, measure_linear
 
 # Operations that change the shape or type of a tensor, but not what a position holds.
 SHAPES = frozenset(
@@ -108,6 +110,8 @@ class ResidualStream(TorchFunctionMode):
         self.followed: dict[int, _Followed] = {}
         # Tensors computed since the last attention. They are kept, so that no id is used twice.
         self.recent: dict[int, Tensor] = {}
+        # Tensors computed from the branch of attention by other steps than those that are followed.
+        self.lost: dict[int, Tensor] = {}
         self.output: Tensor | None = None  # of attention, within the current operation
         self.paused = False  # while a complete layer is handed over
         self.last: tuple[Tensor, Affine] | None = None
@@ -123,12 +127,46 @@ class ResidualStream(TorchFunctionMode):
         self.n_layers += 1
         self.open.append(layer)
         self.recent = {}
+        self.lost = {}
         call.on_output = partial(self._follow_output, layer)
 
     def finish(self) -> None:
         """Complete the layers that are still open."""
         for layer in list(self.open):
             self._complete(layer)
+
+    @contextmanager
+    def follow_modules(self, model: nn.Module) -> Iterator[None]:
+        """Follow linear modules of the model whose operations cannot be seen, as quantized ones."""
+        hooks = []
+        for module in model.modules():
+            if hides_operations(module):
+                hooks.append(module.register_forward_pre_hook(self._enter_module))
+                hooks.append(module.register_forward_hook(self._leave_module, always_call=True))
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _enter_module(self, *_: Any) -> None:
+        self.paused = True
+
+    def _leave_module(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
+        """Follow a linear module from its argument to its result; None after an error."""
+        if isinstance(result, Tensor):
+            source = self._find(args[0])
+            if source is None:
+                self.recent[id(result)] = result
+            elif source.stage == "branch":
+                self._measure_module(source, module, result)
+        self.paused = False
+
+    def _measure_module(self, source: _Followed, module: nn.Module, result: Tensor) -> None:
+        measured = measure_linear(module, source.tensor, result)
+        if measured is not None:
+            matrix, bias = measured
+            self._advance(source, source.map.project(matrix, source.batched(bias)), result)
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -182,7 +220,9 @@ class ResidualStream(TorchFunctionMode):
         """Follow one operation from its arguments to its result."""
         sources = [found for found in map(self._find, args) if found is not None]
         if not sources:
-            if not self._only_scales(name, args):
+            if any(id(arg) in self.lost for arg in args):
+                self.lost[id(result)] = result
+            elif not self._only_scales(name, args):
                 self.recent[id(result)] = result
         elif name in SHAPES:
             source = sources[0]
@@ -195,6 +235,8 @@ class ResidualStream(TorchFunctionMode):
             self._follow_step(sources[0], name, args, kwargs, result)
         elif name == "sub" and sources[0].tensor is args[0] and sources[-1].stage == "mean":
             self._advance(sources[0], sources[0].map.center(), result)
+        if id(result) not in self.followed and any(source.stage == "branch" for source in sources):
+            self.lost[id(result)] = result
 
     def _only_scales(self, name: str, args: tuple[Any, ...]) -> bool:
         """Whether an operation only scales or reshapes a tensor that is older than attention."""
@@ -254,7 +296,7 @@ class ResidualStream(TorchFunctionMode):
         if not isinstance(other, Tensor) or other.dim() <= 1:
             self._advance(branch, branch.map.add(other), result)
             return
-        if other.shape != branch.tensor.shape:
+        if other.shape != branch.tensor.shape or id(other) in self.lost:
             return
         alone = branch.tensor if branch.addend is None else branch.addend
         if id(other) in self.recent:  # another branch, as in parallel blocks
@@ -352,7 +394,9 @@ def _scale(source: _Followed, factor: Any) -> Affine | None:
     batch, n = source.layer.positions
     if isinstance(factor, Tensor) and factor.dim() > 1:
         in_order = source.tensor.shape[:2] == (batch, n)
-        if in_order and factor.numel() > batch * n:  # a factor for each head, or for each feature
+        is_same = factor.numel() == factor.shape[-1]  # at all positions
+        # A factor for each head, or for each feature.
+        if in_order and factor.numel() > batch * n and not is_same:
             factor = factor.broadcast_to(source.tensor.shape)
         elif factor.dim() == 3 and source.sequence_first:
             factor = factor.transpose(0, 1)

@@ -18,7 +18,7 @@ from attnflow.arrays import to_numpy
 from attnflow.attribution import Attribution
 from attnflow.edges.registry import EDGES
 from attnflow.explanation import Explanation
-from attnflow.presentation import edges_name
+from attnflow.presentation import edges_name, residual_only_note
 from attnflow.selection import Position, resolve_position
 from attnflow.token_text import readable_tokens
 from attnflow.words import NOT_ADDITIVE, without_start
@@ -91,7 +91,8 @@ def explanation_notes(
 ) -> list[str]:
     """The notes on a row of an attribution of an explanation; see `find_notes`."""
     merged = attribution.tokens != explanation.tokens
-    return find_notes(
+    missing = residual_only_note(explanation.graph.settings)
+    notes = find_notes(
         attribution,
         special=explanation.words.special if merged else explanation.special,
         causal=explanation.graph.causal,
@@ -99,6 +100,7 @@ def explanation_notes(
         layer=layer,
         advice=advice,
     )
+    return [*notes, missing] if missing else notes
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from attnflow.errors import AttentionError
-from attnflow.models.capture.call import AttentionCall, DotProductCall, describe_model
+from attnflow.models.capture.call import AttentionCall, describe_model
 from attnflow.models.capture.linear_modules import module_matrix
 
 # Names of the output projection inside the attention module.
@@ -29,12 +29,13 @@ AROUND = (
 )
 
 
-def head_projections(call: DotProductCall) -> Tensor:
+def head_projections(call: AttentionCall) -> Tensor:
     """Return the part of the output projection that applies to each head, [heads, width, hidden].
 
     The bias is left out. Raises AttentionError if the projection is not found.
     """
     _, n_heads, _, _ = call.shape
+    assert call.value is not None
     width = call.value.shape[-1]
     projection = _find_projection(call, n_heads * width)
     if projection is None:
@@ -49,7 +50,7 @@ def head_projections(call: DotProductCall) -> Tensor:
     return matrix.reshape(n_heads, width, -1)
 
 
-def _find_projection(call: DotProductCall, width: int) -> nn.Module | None:
+def _find_projection(call: AttentionCall, width: int) -> nn.Module | None:
     """The first module under one of the known names that takes `width` features."""
     if call.module is None:
         return None

@@ -101,7 +101,7 @@ def _trace(paths: Any, below: list[NDArray[np.float64]]) -> NDArray[np.float64]:
             continue
         added = layer.project(paths.directions[i])[0].double().cpu().numpy()
         first = n - n_own if role == "decoder" else 0
-        scores += added @ below[i][first : first + len(added)]
+        scores += added @ below[layer.index][first : first + len(added)]
     return scores
 
 

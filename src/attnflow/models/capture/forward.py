@@ -20,6 +20,7 @@ from attnflow.models.capture.call import (
     describe_model,
     name_layers,
 )
+from attnflow.models.capture.mixers import find_mixers, observe_mixers
 from attnflow.models.loading import evaluation_mode
 from attnflow.models.wrappers import unwrap, without_compilation
 
@@ -60,18 +61,21 @@ def run_model(
             observer(call)
 
         wanted = _wants_weights(model, inputs)
-        if transformers_hooks.uses_registry(model):
-            with transformers_hooks.observe_model(model, count_calls, returns_weights=wanted):
-                output = model(**inputs)
-            if calls_seen or "output_attentions" not in signature(model.forward).parameters:
-                return output
-        elif _implementation(model) == "sdpa" and not wanted:  # calls the function of torch itself
-            from attnflow.models.capture import torch_hooks
+        with observe_mixers(model, count_calls) as observe:
+            if transformers_hooks.uses_registry(model):
+                with transformers_hooks.observe_model(model, observe, returns_weights=wanted):
+                    output = model(**inputs)
+                if calls_seen or "output_attentions" not in signature(model.forward).parameters:
+                    return output
+            elif _implementation(model) == "sdpa" and not wanted:  # calls the function of torch
+                from attnflow.models.capture import torch_hooks
 
-            with torch_hooks.observe_model(model, count_calls):
-                output = model(**inputs)
-            if calls_seen:
-                return output
+                with torch_hooks.observe_model(model, observe):
+                    output = model(**inputs)
+                if calls_seen:
+                    return output
+            elif find_mixers(model):
+                return model(**inputs)
         if values:
             return _run_observing_products(model, inputs, observer)
         return _run_returning_weights(model, inputs, observer)

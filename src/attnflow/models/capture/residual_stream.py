@@ -75,7 +75,9 @@ class _Followed:
     """A tensor that is followed, and its map from the start of its stage.
 
     sequence_first: whether its axes are [positions, batch, ...].
+    features_first: whether its axes are [batch, features, positions].
     addend: the branch of attention alone, if another branch was added to it.
+    beside: branches of other layers that were added to it, as in blocks with two mixers.
     """
 
     tensor: Tensor
@@ -83,12 +85,21 @@ class _Followed:
     stage: Stage
     map: Affine
     sequence_first: bool = False
+    features_first: bool = False
     addend: Tensor | None = None
+    beside: "tuple[_Followed, ...]" = ()
+
+    @property
+    def alone(self) -> Tensor:
+        """The branch of attention, without other branches that were added to it."""
+        return self.tensor if self.addend is None else self.addend
 
     def batched(self, tensor: Tensor) -> Tensor:
         """A tensor with the axes of this one, as [batch, positions, features]."""
         if self.sequence_first:
             tensor = tensor.transpose(0, 1)
+        if self.features_first:
+            tensor = tensor.transpose(1, 2)
         return tensor.detach().reshape(*self.layer.positions, -1)
 
 
@@ -129,6 +140,10 @@ class ResidualStream(TorchFunctionMode):
         self.recent = {}
         self.lost = {}
         call.on_output = partial(self._follow_output, layer)
+
+    def skip(self) -> None:
+        """Count a layer that is not followed."""
+        self.n_layers += 1
 
     def finish(self) -> None:
         """Complete the layers that are still open."""
@@ -199,7 +214,8 @@ class ResidualStream(TorchFunctionMode):
     def _follow_output(self, layer: TracedLayer, output: Tensor) -> None:
         """Begin with the output of attention, [batch, queries, heads, width] in some order."""
         self.output = output
-        self._keep(_Followed(output, layer, "branch", Affine()))
+        first = layer.call.features_first
+        self._keep(_Followed(output, layer, "branch", Affine(), features_first=first))
 
     def _follow_module(self, arguments: dict[str, Any], output: Tensor) -> None:
         """Follow nn.MultiheadAttention, which projects the heads inside one function of torch."""
@@ -224,11 +240,12 @@ class ResidualStream(TorchFunctionMode):
                 self.lost[id(result)] = result
             elif not self._only_scales(name, args):
                 self.recent[id(result)] = result
-        elif name in SHAPES:
+        elif name in SHAPES or (name == "getitem" and result.shape == args[0].shape):
             source = sources[0]
-            swaps = name in {"transpose", "swapaxes"} and {*args[1:3]} == {0, 1}
-            turned = source.sequence_first != (swaps and source.map.matrix is not None)
-            self._keep(replace(source, tensor=result, sequence_first=turned))
+            swapped = {*args[1:3]} if name in {"transpose", "swapaxes"} else set()
+            turned = source.sequence_first != (swapped == {0, 1} and source.map.matrix is not None)
+            last = source.features_first and swapped not in ({1, 2}, {-1, -2})
+            self._keep(replace(source, tensor=result, sequence_first=turned, features_first=last))
         elif name in {"add", "iadd"}:
             self._follow_sum(args[0], args[1], result)
         elif name in STEPS and len(sources) == 1:
@@ -266,7 +283,7 @@ class ResidualStream(TorchFunctionMode):
 
     def _advance(self, source: _Followed, step: Affine | None, result: Tensor) -> None:
         """Follow the result of an operation; step: its map from the start of the stage."""
-        if step is None:
+        if step is None or source.beside:
             return
         self._keep(replace(source, tensor=result, map=step))
         if source.stage == "block" and step.scale is not None:
@@ -291,27 +308,32 @@ class ResidualStream(TorchFunctionMode):
     def _follow_branch_sum(self, branch: _Followed, other: Any, result: Tensor) -> None:
         found = self._find(other)
         if found is not None and found.stage == "branch":
-            self._advance(branch, branch.map.join(found.map), result)
+            if found.layer is branch.layer:
+                self._advance(branch, branch.map.join(found.map), result)
+            else:
+                beside = (*branch.beside, found, *found.beside)
+                self._keep(replace(branch, tensor=result, addend=branch.alone, beside=beside))
             return
         if not isinstance(other, Tensor) or other.dim() <= 1:
             self._advance(branch, branch.map.add(other), result)
             return
         if other.shape != branch.tensor.shape or id(other) in self.lost:
             return
-        alone = branch.tensor if branch.addend is None else branch.addend
         if id(other) in self.recent:  # another branch, as in parallel blocks
-            self._keep(replace(branch, tensor=result, addend=alone))
+            self._keep(replace(branch, tensor=result, addend=branch.alone))
             return
+        for member in (branch, *branch.beside):
+            member.layer.branch = member.map
+            member.layer.added = member.batched(member.alone)
+            member.layer.residual = branch.batched(other)
         layer = branch.layer
-        layer.branch = branch.map
-        layer.added = branch.batched(alone)
-        layer.residual = branch.batched(other)
         if found is not None and found.stage == "block":
             self._complete(found.layer)
         elif found is not None:  # no feed-forward layer in between
             self._leave_stream(found, None)
         if branch.addend is not None:
-            self._complete(layer)
+            for member in sorted((branch, *branch.beside), key=lambda member: member.layer.index):
+                self._complete(member.layer)
             self._start_tail(branch, result)
         else:
             self._keep(_Followed(result, layer, "stream", Affine(), branch.sequence_first))
@@ -337,7 +359,8 @@ class ResidualStream(TorchFunctionMode):
     def _start_tail(self, source: _Followed, result: Tensor) -> None:
         """Follow the stream after a block, in case no other attention layer comes after it."""
         self.last = result, Affine()
-        self._keep(replace(source, tensor=result, stage="tail", map=Affine(), addend=None))
+        tail = replace(source, tensor=result, stage="tail", map=Affine(), addend=None, beside=())
+        self._keep(tail)
 
     def _complete(self, layer: TracedLayer) -> None:
         """Hand over a layer, and forget its tensors."""
@@ -391,16 +414,28 @@ def _negate(source: _Followed, _args: tuple[Any, ...], _: dict[str, Any]) -> Aff
 
 
 def _scale(source: _Followed, factor: Any) -> Affine | None:
-    batch, n = source.layer.positions
-    if isinstance(factor, Tensor) and factor.dim() > 1:
-        in_order = source.tensor.shape[:2] == (batch, n)
-        is_same = factor.numel() == factor.shape[-1]  # at all positions
-        # A factor for each head, or for each feature.
-        if in_order and factor.numel() > batch * n and not is_same:
-            factor = factor.broadcast_to(source.tensor.shape)
+    """Multiply by a number, or by a factor for each position, feature, or both."""
+    batch, n = positions = source.layer.positions
+    if not isinstance(factor, Tensor) or factor.numel() == 1:
+        return source.map.multiply(factor, positions)
+    tensor = source.tensor
+    if source.features_first:
+        if factor.dim() != 3:
+            return None
+        tensor, factor = tensor.transpose(1, 2), factor.transpose(1, 2)
+    n_features = tensor.numel() // (batch * n)
+    by_head = tensor.shape[-1] < n_features  # the axis of heads is still there
+    if by_head and (tensor.shape[:2] == (batch, n) or tensor.dim() == 2):
+        whole = factor.broadcast_to(tensor.shape).reshape(batch, n, n_features)
+        is_same = factor.numel() == factor.shape[-1]  # at all positions and heads
+        return source.map.multiply(whole[0, 0] if is_same else whole, positions)
+    if factor.dim() > 1:
+        is_same = factor.numel() == factor.shape[-1]
+        if tensor.shape[:2] == (batch, n) and factor.numel() > batch * n and not is_same:
+            factor = factor.broadcast_to(tensor.shape)
         elif factor.dim() == 3 and source.sequence_first:
             factor = factor.transpose(0, 1)
-    return source.map.multiply(factor, source.layer.positions)
+    return source.map.multiply(factor, positions)
 
 
 def _layer_norm(source: _Followed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Affine | None:

@@ -4,7 +4,7 @@
 side by side.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, Literal, TypeAlias
@@ -13,6 +13,7 @@ from torch import nn
 
 from attnflow.errors import AttentionError
 from attnflow.models.capture.call import AttentionCall, ReturnedCall, describe_model
+from attnflow.models.capture.mixers import MixingCall, ResidualOnlyCall
 
 # "self" is the only role in a model that is not an encoder-decoder.
 Role: TypeAlias = Literal["self", "encoder", "decoder", "cross"]
@@ -33,6 +34,9 @@ class Roles:
         self.runs: dict[str, int] = {}  # how often each model of transformers inside ran
         self.roles: list[Role] = []
         self.shapes: list[tuple[int, int, int, int]] = []
+        # The layers without attention, from 0, by the class of their module.
+        self.mixing: dict[int, str] = {}
+        self.residual_only: dict[int, str] = {}
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -73,17 +77,25 @@ class Roles:
             else:
                 role = "cross" if self.roles and self.roles[-1] == "decoder" else "decoder"
         self._check_square(call, role)
+        for kind, layers in ((MixingCall, self.mixing), (ResidualOnlyCall, self.residual_only)):
+            if isinstance(call, kind):
+                layers[len(self.roles)] = type(call.module).__name__
         self.modules.append(call.module)
         self.roles.append(role)
         self.shapes.append(call.shape)
         return role
+
+    def describe_mixers(self) -> dict[str, str]:
+        """What to say in the settings of a graph about layers without attention."""
+        kinds = {"mixing": self.mixing, "residual_only": self.residual_only}
+        return {name: _list_layers(layers) for name, layers in kinds.items() if layers}
 
     def finish(self) -> None:
         """Check that all calls together form one stack, or an encoder-decoder.
 
         Raises AttentionError if they do not, or if there are none.
         """
-        if not self.roles:
+        if len(self.roles) == len(self.residual_only):
             raise AttentionError(
                 f"{describe_model(self.model)} ran without attention",
                 expected="at least one attention layer",
@@ -176,6 +188,15 @@ def _find_encoder_decoder(model: nn.Module) -> tuple[nn.Module | None, nn.Module
 def _is_transformers_model(module: nn.Module) -> bool:
     """Whether the module is a model of transformers, which is not imported here."""
     return hasattr(module, "config") and hasattr(module, "set_attn_implementation")
+
+
+def _list_layers(layers: Mapping[int, str]) -> str:
+    """Layers by the class of their module, such as "1, 3 (MambaMixer)"."""
+    classes = dict.fromkeys(layers.values())
+    return "; ".join(
+        f"{', '.join(str(i + 1) for i, kind in layers.items() if kind == name)} ({name})"
+        for name in classes
+    )
 
 
 def _describe_sizes(shapes: Sequence[tuple[int, int, int, int]]) -> str:

@@ -436,11 +436,16 @@ def _run(
     """Run the model, show each attention call with its role, and check that they fit together."""
     check_arguments(model, inputs)
     roles = Roles(model)
+
+    def assign_role(call: AttentionCall) -> None:
+        if roles.has(call):
+            observe(call, roles.add(call))
+
     with roles.count_runs():
         output = run_model(
             model,
             inputs,
-            lambda call: observe(call, roles.add(call)),
+            assign_role,
             differentiable=differentiable,
             values=values,
         )

@@ -3,8 +3,8 @@
 Hybrid models have such layers beside attention. Their kernels, functions in the modules of
 transformers, are linear in their values, with decays and gates as they are: for each head,
 output_i = sum_j M_ij value_j. `observe_mixers` applies a kernel to unit vectors, which gives M, and
-shows it as a `MixingCall`. Weights of M can be negative. What a short convolution before the kernel mixes
-belongs to the value. A layer whose kernel is not known is shown as a `ResidualOnlyCall`.
+shows it as a `MixingCall`. Weights of M can be negative. What a short convolution before the kernel
+mixes belongs to the value. A layer whose kernel is not known is shown as a `ResidualOnlyCall`.
 """
 
 import sys

@@ -1,6 +1,7 @@
 """The role of each attention call: in a single stack, an encoder, a decoder, or between the two.
 
-`Roles` also refuses models whose calls do not form one graph, such as CLIP, which runs two stacks
+A decoder that has image or audio tokens among its own, as in LLaVA, is a single stack; what encodes
+them is outside the graph. `Roles` also refuses models whose calls do not form one graph, such as CLIP, which runs two stacks
 side by side.
 """
 
@@ -18,6 +19,11 @@ from attnflow.models.capture.mixers import MixingCall, ResidualOnlyCall
 # "self" is the only role in a model that is not an encoder-decoder.
 Role: TypeAlias = Literal["self", "encoder", "decoder", "cross"]
 
+# Entries of configurations: the tokens of a text that stand for parts of something else.
+MEDIA_TOKENS = tuple(
+    f"{kind}_token_{name}" for kind in ("image", "audio", "video") for name in ("id", "index")
+)
+
 
 class Roles:
     """The roles, shapes and modules of all attention calls, in the order in which they run.
@@ -30,6 +36,8 @@ class Roles:
         encoder, decoder = _find_encoder_decoder(model)
         self.encoder = set() if encoder is None else {id(module) for module in encoder.modules()}
         self.decoder = set() if decoder is None else {id(module) for module in decoder.modules()}
+        language = None if self.decoder else _find_language_model(model)
+        self.stack = None if language is None else {id(module) for module in language.modules()}
         self.modules: list[nn.Module | None] = []
         self.runs: dict[str, int] = {}  # how often each model of transformers inside ran
         self.roles: list[Role] = []
@@ -65,8 +73,12 @@ class Roles:
             for hook in hooks:
                 hook.remove()
 
+    def has(self, call: AttentionCall) -> bool:
+        """Whether a call belongs to the graph; that of an image encoder before a decoder does not."""
+        return self.stack is None or id(call.module) in self.stack
+
     def add(self, call: AttentionCall) -> Role:
-        """Record the next call, and return its role.
+        """Record the next call, name it by its number, and return its role.
 
         Raises AttentionError for self-attention with different numbers of queries and keys.
         """
@@ -76,6 +88,7 @@ class Roles:
                 role = "encoder"
             else:
                 role = "cross" if self.roles and self.roles[-1] == "decoder" else "decoder"
+        call.layer = f"layer {len(self.roles) + 1}"
         self._check_square(call, role)
         for kind, layers in ((MixingCall, self.mixing), (ResidualOnlyCall, self.residual_only)):
             if isinstance(call, kind):
@@ -183,6 +196,18 @@ def _find_encoder_decoder(model: nn.Module) -> tuple[nn.Module | None, nn.Module
             if encoder is not module and decoder is not module:
                 return encoder, decoder
     return None, None
+
+
+def _find_language_model(model: nn.Module) -> nn.Module | None:
+    """The decoder inside a model that puts image or audio tokens among those of the text."""
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if not _is_transformers_model(module) or not hasattr(config, "text_config"):
+            continue
+        if any(getattr(config, name, None) is not None for name in MEDIA_TOKENS):
+            decoder = module.get_decoder()  # type: ignore[operator]
+            return decoder if isinstance(decoder, nn.Module) and decoder is not module else None
+    return None
 
 
 def _is_transformers_model(module: nn.Module) -> bool:

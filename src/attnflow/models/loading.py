@@ -38,6 +38,11 @@ TEXT_TASKS: tuple[TaskRow, ...] = (
     ),
     ("masked_lm", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "AutoModelForMaskedLM"),
     ("causal_lm", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "AutoModelForCausalLM"),
+    (
+        "causal_lm",
+        "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+        "AutoModelForImageTextToText",
+    ),
 )
 # Endings of weights that transformers does not load, and the library that they are for.
 FOREIGN_WEIGHTS = {
@@ -62,7 +67,7 @@ class LoadedModel:
     model: called with the tokenizer's tensors. tokenizer: its tokenizer.
     task: "classifier", "masked_lm", "causal_lm", "seq2seq", or "encoder", which predicts nothing.
     name: a hub name, a folder or a class. max_length: the maximum number of tokens; None if the
-    model has no limit.
+    model has no limit. processor: turns texts and images into tensors, if it was passed.
     """
 
     model: Any
@@ -70,6 +75,7 @@ class LoadedModel:
     task: Task
     name: str
     max_length: int | None
+    processor: Any = None
 
     @property
     def n_layers(self) -> int:
@@ -102,8 +108,8 @@ def is_decoder(name: str) -> bool:
     if find_adapter(name) is not None:
         return False
     config = read_config(str(find_verb_number(name) or name))
-    config = config.get("text_config") or config
-    return _is_causal(find_task(config.get("architectures") or [], TEXT_TASKS), config)
+    task = find_task(config.get("architectures") or [], TEXT_TASKS)
+    return _is_causal(task, config.get("text_config") or config)
 
 
 def _is_causal(task: Task, config: Mapping[str, Any]) -> bool:
@@ -127,7 +133,8 @@ def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
     LoadedModel, which is returned as it is. Built-in are "verb-number" (the default) and
     "verb-number-causal", and with the package of the `minilm` extra "minilm-sst2" and
     "minilm-mlm". The class of a checkpoint is the one in `architectures` of its configuration.
-    tokenizer: an object, a folder or a name. Default: the tokenizer saved with the model.
+    tokenizer: an object, a folder or a name; for models of texts and images also their processor.
+    Default: the tokenizer saved with the model.
     A model object stays in its mode and on its device.
     Raises FileError for a checkpoint that is missing, has no safetensors weights or needs its own
     code; InputError if there is no tokenizer; MissingDependencyError without transformers.
@@ -148,6 +155,9 @@ def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
         loaded = unwrap(model)
         name = source or type(loaded).__name__
         task = find_task((cls.__name__ for cls in type(loaded).__mro__), TEXT_TASKS)
+    processor = tokenizer if hasattr(tokenizer, "image_processor") else None
+    if processor is not None:  # of a model of texts and images
+        tokenizer = processor.tokenizer
     if tokenizer is None and not source:
         raise InputError(
             f"no tokenizer was given, and the {name} was not loaded from a folder or the hub",
@@ -157,7 +167,8 @@ def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
     if tokenizer is None or isinstance(tokenizer, str | Path):
         tokenizer = load_tokenizer(str(source if tokenizer is None else tokenizer))
     _check_tokenizer(tokenizer)
-    return LoadedModel(loaded, tokenizer, task, name, find_max_length(loaded, tokenizer))
+    limit = find_max_length(loaded, tokenizer)
+    return LoadedModel(loaded, tokenizer, task, name, limit, processor)
 
 
 def _load_by_name(name: str) -> tuple[Task, Any]:
@@ -375,9 +386,9 @@ def load_checkpoint(name: str, tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
 def find_loader(config: Mapping[str, Any], tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
     """Return the task of a configuration, and the class of transformers that loads the model."""
     transformers = import_optional("transformers", "loading a model")
-    task = find_task(config.get("architectures") or [], tasks)
-    loaders = {task: loader for task, _, loader in tasks}
-    return task, getattr(transformers, loaders.get(task, "AutoModel"))
+    row = _find_row(config.get("architectures") or [], tasks)
+    task, _, loader = row or ("encoder", "", "AutoModel")
+    return task, getattr(transformers, loader)
 
 
 def find_task(classes: Iterable[str], tasks: tuple[TaskRow, ...]) -> Task:
@@ -386,13 +397,18 @@ def find_task(classes: Iterable[str], tasks: tuple[TaskRow, ...]) -> Task:
     >>> find_task(["GPT2LMHeadModel"], TEXT_TASKS), find_task(["BertModel"], TEXT_TASKS)
     ('causal_lm', 'encoder')
     """
+    row = _find_row(classes, tasks)
+    return "encoder" if row is None else row[0]
+
+
+def _find_row(classes: Iterable[str], tasks: tuple[TaskRow, ...]) -> TaskRow | None:
     tables = _task_tables()
     for name in classes:
-        for task, table, _ in tasks:
-            for entry in getattr(tables, table).values():  # a class or a tuple of classes
+        for row in tasks:
+            for entry in getattr(tables, row[1]).values():  # a class or a tuple of classes
                 if name == entry or (not isinstance(entry, str) and name in entry):
-                    return task
-    return "encoder"
+                    return row
+    return None
 
 
 def _task_tables() -> Any:

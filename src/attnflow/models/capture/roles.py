@@ -1,8 +1,8 @@
 """The role of each attention call: in a single stack, an encoder, a decoder, or between the two.
 
 A decoder that has image or audio tokens among its own, as in LLaVA, is a single stack; what encodes
-them is outside the graph. `Roles` also refuses models whose calls do not form one graph, such as CLIP, which runs two stacks
-side by side.
+them is outside the graph. `Roles` also refuses models whose calls do not form one graph, such as
+CLIP, which runs two stacks side by side.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ class Roles:
                 hook.remove()
 
     def has(self, call: AttentionCall) -> bool:
-        """Whether a call belongs to the graph; that of an image encoder before a decoder does not."""
+        """Whether a call belongs to the graph. That of an image encoder before a decoder does not."""
         return self.stack is None or id(call.module) in self.stack
 
     def add(self, call: AttentionCall) -> Role:

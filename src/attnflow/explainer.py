@@ -45,6 +45,7 @@ class GraphOptions(TypedDict):
 class ExplainOptions(TypedDict, total=False):
     """The options of `explain`, for type checkers."""
 
+    images: Any
     tokenizer: Any
     position: Position | None
     target: int | str | None
@@ -75,6 +76,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
     text: Any,
     model: Any = None,
     *,
+    images: Any = None,
     tokenizer: Any = None,
     position: Position | None = None,
     target: int | str | None = None,
@@ -90,6 +92,8 @@ def explain(  # noqa: PLR0913 - one argument for each option
 
     text: a string; token ids as a list, array or tensor; or a dict or BatchEncoding with
     input_ids. A list of strings or a batch of ids runs as one batch and returns a list.
+    images: an image or a list of them, for models of texts and images; see `encode_with_images`.
+    The text is then a string or a chat, and tokenizer may be the processor of the model.
     model, tokenizer: as in `attnflow.load_model`; a LoadedModel can be used for many calls. By
     default the bundled verb-number model.
     position: the position to explain, an index or the text of a token. By default the mask of a
@@ -115,7 +119,12 @@ def explain(  # noqa: PLR0913 - one argument for each option
 
     check_argument_order(text, model)
     loaded = load_model(model, tokenizer)
-    encoded, is_single = encode_inputs(loaded, text, truncate=truncate)
+    if images is None:
+        encoded, is_single = encode_inputs(loaded, text, truncate=truncate)
+    else:
+        from attnflow.models.multimodal import encode_with_images
+
+        encoded, is_single = [encode_with_images(loaded, text, images)], True
     batches = [[example] for example in encoded] if not loaded.supports_batches else [encoded]
     limit = HEADS_LIMIT // len(batches) if keep_heads == "auto" else None
     is_default = edges is None and residual_weight is None and heads == "mean"
@@ -215,6 +224,7 @@ def _explain_batch(
             heads=None if heads is None else heads[i],
             model=_display_name(loaded.name),
             offsets=example.offsets,
+            image=getattr(example, "image", None),
         )
         for i, example in enumerate(encoded)
     ]

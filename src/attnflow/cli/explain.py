@@ -51,6 +51,13 @@ def explain(  # noqa: PLR0913 - one argument for each option
         str | None,
         typer.Option(help="A folder or hub name, if the tokenizer is not stored with the model."),
     ] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="An image that comes with the text, for models of texts and images such as LLaVA "
+            "or Qwen-VL; once for each image."
+        ),
+    ] = None,
     truncate: Annotated[
         Truncation, typer.Option(help="What to do with a text longer than the model's limit.")
     ] = Truncation.ERROR,
@@ -65,6 +72,13 @@ def explain(  # noqa: PLR0913 - one argument for each option
     check: CheckOption = False,
     scores: ScoreOptions,
     run: ModelOptions,
+    overlay: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw the scores of patches over the image: .png, .svg or .pdf.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
 ) -> None:
     """Show what a model predicts for a text, and which tokens reach that prediction.
 
@@ -79,6 +93,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
             explanation = explain_text(
                 text,
                 model,
+                images=image or None,
                 tokenizer=tokenizer,
                 truncate=truncate.value,
                 position=parse_position(position),
@@ -88,6 +103,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
         results = attribute(explanation, scores, position, words)
         if check:
             check_scores(explanation, scores, words)
+        _draw_overlay(explanation, scores.methods, overlay)
         report(explanation, results, scores)
 
 

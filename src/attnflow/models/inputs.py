@@ -212,7 +212,8 @@ def collate(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> dict[str, An
     """Return one batch [texts, tokens] on the model's device, padded on the right.
 
     Padding on the right keeps positions as they are. A tokenizer without a padding token is no
-    problem, because the attention mask hides whatever token is used.
+    problem, because the attention mask hides whatever token is used. Inputs without an axis of
+    tokens, such as images, follow one another.
     """
     torch = import_optional("torch", "running a model")
     device = find_device(loaded.model)
@@ -222,11 +223,22 @@ def collate(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> dict[str, An
     padding = {"input_ids": next((i for i in ids if i is not None), 0)}
     batch = {}
     for name in encoded[0].inputs:
+        if name in getattr(encoded[0], "media", ()):
+            batch[name] = join_media(loaded, [text.inputs[name] for text in encoded])
+            continue
         rows = [text.inputs[name][0] for text in encoded]
         batch[name] = torch.nn.utils.rnn.pad_sequence(
             rows, batch_first=True, padding_value=padding.get(name, 0)
         ).to(device)
     return batch
+
+
+def join_media(loaded: LoadedModel, values: Sequence[Any]) -> Any:
+    """Join images or other inputs without an axis of tokens, in the precision of the model."""
+    torch = import_optional("torch", "running a model")
+    joined = torch.cat(list(values)).to(find_device(loaded.model))
+    dtype = getattr(loaded.model, "dtype", None)
+    return joined.to(dtype) if joined.is_floating_point() and dtype is not None else joined
 
 
 def _check_text(text: Any) -> None:

@@ -318,7 +318,7 @@ def on_device(model: Any, device: Any) -> Iterator[None]:
     before = sorted({str(weights.device) for weights in model.parameters()})
     if len(before) > 1 or is_offloaded(model):
         raise InputError(
-            f"device is {device}, and the model is spread over several devices or offloaded",
+            f"device is {device}, and the model is spread over {', '.join(before)} or offloaded",
             expected="a model on one device",
             fix="Leave device out, or load the model without device_map.",
         )

@@ -197,7 +197,7 @@ def encode_image(loaded: LoadedImageModel, image: Any, name: str) -> EncodedImag
     Raises InputError if the model does not divide images into a grid of patches.
     """
     one_channel = getattr(loaded.config, "num_channels", 3) == 1
-    image = image.convert("L") if one_channel else _to_rgb(image)
+    image = image.convert("L") if one_channel else to_rgb(image)
     values: Any = np.asarray(image)[..., None] if one_channel else image
     layout = {"input_data_format": "channels_last"} if one_channel else {}
     pixels = loaded.processor(images=values, return_tensors="pt", **layout)["pixel_values"]
@@ -210,11 +210,11 @@ def encode_image(loaded: LoadedImageModel, image: Any, name: str) -> EncodedImag
         )
     height, width = int(pixels.shape[2]), int(pixels.shape[3])
     patch_height, patch_width = _patch_size(loaded)
-    visible = _unnormalize(loaded.processor, to_numpy(pixels)[0].astype(np.float64))
+    visible = unnormalize(loaded.processor, to_numpy(pixels)[0].astype(np.float64))
     return EncodedImage(
         name=name,
         inputs={"pixel_values": pixels},
-        png=_to_png(visible),
+        png=to_png(visible),
         rows=height // patch_height,
         columns=width // patch_width,
         width=width,
@@ -293,7 +293,7 @@ def _to_bytes(image: Any) -> NDArray[np.uint8]:
     return np.asarray(np.rint(scaled), dtype=np.uint8)
 
 
-def _to_rgb(image: Any) -> Any:
+def to_rgb(image: Any) -> Any:
     """Convert a Pillow image to RGB. Transparent parts become white."""
     if "A" not in image.getbands() and "transparency" not in image.info:
         return image.convert("RGB")
@@ -317,7 +317,7 @@ def _patch_size(loaded: LoadedImageModel) -> tuple[int, int]:
     )
 
 
-def _unnormalize(processor: Any, values: Pixels) -> Pixels:
+def unnormalize(processor: Any, values: Pixels) -> Pixels:
     """Undo what the processor did to the colors.
 
     values: [channels, height, width]. Returns pixels [height, width, channels] from 0 to 1.
@@ -337,7 +337,7 @@ def _unnormalize(processor: Any, values: Pixels) -> Pixels:
     return np.asarray(np.clip(pixels, 0.0, 1.0))
 
 
-def _to_png(pixels: Pixels) -> bytes:
+def to_png(pixels: Pixels) -> bytes:
     """Write pixels [height, width, channels] from 0 to 1 as a PNG file."""
     values = np.asarray(np.rint(pixels * 255), dtype=np.uint8)
     buffer = io.BytesIO()

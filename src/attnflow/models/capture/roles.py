@@ -74,7 +74,7 @@ class Roles:
                 hook.remove()
 
     def has(self, call: AttentionCall) -> bool:
-        """Whether a call belongs to the graph. That of an image encoder before a decoder does not."""
+        """Whether a call belongs to the graph; those of an image encoder do not."""
         return self.stack is None or id(call.module) in self.stack
 
     def add(self, call: AttentionCall) -> Role:

@@ -22,6 +22,7 @@ from attnflow.models.capture.call import (
 )
 from attnflow.models.capture.mixers import find_mixers, observe_mixers
 from attnflow.models.loading import evaluation_mode
+from attnflow.models.token_ids import without_cache
 from attnflow.models.wrappers import unwrap, without_compilation
 
 
@@ -38,9 +39,11 @@ def run_model(
     observer: called with each layer's AttentionCall, in the order in which layers run.
     differentiable: whether to record the operations for gradients.
     values: whether the observer needs values. The weights that a model returns do not suffice then.
+    A cache of earlier tokens is ignored if the input has these tokens as well.
     Training flags and attention implementation of the model are restored, also after an error.
     """
     check_arguments(model, inputs)
+    inputs = without_cache(inputs)
     model = unwrap(model)
     observer = name_layers(model, observer)
     gradients = torch.enable_grad() if differentiable else torch.no_grad()

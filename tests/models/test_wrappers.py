@@ -9,10 +9,10 @@ from torch import nn
 
 from attnflow import explain
 from attnflow.arrays import to_numpy
-from attnflow.errors import AttentionError, InputError
+from attnflow.errors import AttentionError, FileError, InputError
 from attnflow.models.capture.api import capture_contributions
 from attnflow.models.capture.linear_modules import hides_operations, module_matrix
-from attnflow.models.loading import load_model, on_device
+from attnflow.models.loading import load_model, load_tokenizer, on_device
 from attnflow.models.wrappers import find_device, unwrap
 from tests.models.capture.test_contributions import largest_error
 from tests.models.checkpoints import make_model, make_tokenizer
@@ -202,6 +202,30 @@ def test_adapters_are_explained_as_merged_models(kind):
     for edges, row in zip(EDGES, found, strict=True):
         np.testing.assert_allclose(row, scores(merged, edges), atol=1e-5)
     assert np.abs(found[1] - scores(LLAMA.make(), "alti")).max() > 0.01
+
+
+def test_an_adapter_in_a_folder_is_loaded_with_its_model(tmp_path):
+    base, folder = str(tmp_path / "base"), str(tmp_path / "adapter")
+    model = add_adapter("lora")
+    LLAMA.make().save_pretrained(base)
+    TOKENIZER.save_pretrained(base)
+    model.peft_config["default"].base_model_name_or_path = base
+    model.save_pretrained(folder)
+    found = explain(TEXT, folder)
+    assert found.prediction is not None
+    expected = explain(TEXT, model, tokenizer=TOKENIZER)
+    np.testing.assert_allclose(
+        to_numpy(found.graph.weights), to_numpy(expected.graph.weights), atol=1e-6
+    )
+    (tmp_path / "base" / "model.safetensors").unlink()
+    with refusal(FileError, "adapter", "model.safetensors"):
+        load_model(folder)
+    (tmp_path / "adapter" / "adapter_model.safetensors").unlink()
+    with refusal(FileError, "adapter_model.safetensors"):
+        load_model(folder)
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    with refusal(FileError, "base_model_name_or_path"):
+        load_tokenizer(folder)
 
 
 @pytest.mark.parametrize("kind", ["prompt", "prefix"])

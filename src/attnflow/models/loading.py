@@ -1,13 +1,15 @@
 """Models and tokenizers: loaded from objects, folders, hub names and the built-in models.
 
-Weights are read from safetensors files only, because reading a pickle can run code, and classes
-come from transformers only, never from a checkpoint. Context managers run a model in evaluation
-mode or on another device and restore it. `attnflow.models.inputs` turns text into tensors.
+Weights are read from safetensors and GGUF files only, because reading a pickle can run code, and
+classes come from transformers only, never from a checkpoint. Context managers run a model in
+evaluation mode or on another device and restore it. `attnflow.models.inputs` turns text into
+tensors.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from logging import ERROR, getLogger
 from pathlib import Path
 from threading import Lock
@@ -49,10 +51,10 @@ FOREIGN_WEIGHTS = {
     ".onnx": "ONNX",
     ".h5": "TensorFlow",
     ".msgpack": "Flax",
-    ".gguf": "llama.cpp",
     ".tflite": "TensorFlow Lite",
     ".mlmodel": "Core ML",
 }
+GGUF = ".gguf"  # files of llama.cpp, which hold weights, configuration and tokenizer
 WEIGHTS_FILES = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
 MAX_NAME = 1000  # characters of a path or a hub name
@@ -105,8 +107,8 @@ def is_decoder(name: str) -> bool:
     Raises FileError if there is no such model.
     """
     import_optional("transformers", "reading the configuration of a model")
-    if find_adapter(name) is not None:
-        return False
+    if find_adapter(name) is not None or name.lower().endswith(GGUF):
+        return name.lower().endswith(GGUF)
     config = read_config(str(find_verb_number(name) or name))
     task = find_task(config.get("architectures") or [], TEXT_TASKS)
     return _is_causal(task, config.get("text_config") or config)
@@ -129,8 +131,8 @@ def _is_causal(task: Task, config: Mapping[str, Any]) -> bool:
 def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
     """Load a model and its tokenizer, and determine the model's task.
 
-    model: a transformers model, a folder, a hub name, the name of a built-in model, or a
-    LoadedModel, which is returned as it is. Built-in are "verb-number" (the default) and
+    model: a transformers model, a folder with a model or an adapter of PEFT, a GGUF file, a hub
+    name, the name of a built-in model, or a LoadedModel, which is returned as it is. Built-in are "verb-number" (the default) and
     "verb-number-causal", and with the package of the `minilm` extra "minilm-sst2" and
     "minilm-mlm". The class of a checkpoint is the one in `architectures` of its configuration.
     tokenizer: an object, a folder or a name; for models of texts and images also their processor.
@@ -183,6 +185,17 @@ def _load_by_name(name: str) -> tuple[Task, Any]:
         from attnflow.models.builtin.verb_number import load_verb_number
 
         return "classifier", load_verb_number(folder)
+    if name.lower().endswith(GGUF):
+        from attnflow.models.gguf import load_gguf
+
+        with errors_only():
+            model, report = load_gguf(name)
+        check_weights(name, "causal_lm", report)
+        return "causal_lm", model
+    if is_adapter(name) and find_spec("peft") is not None:
+        from attnflow.models.adapters import load_adapter
+
+        return load_adapter(name)
     return load_checkpoint(name, TEXT_TASKS)
 
 
@@ -225,6 +238,10 @@ def load_tokenizer(name: str) -> Any:
     transformers = import_optional("transformers", "loading a tokenizer")
     _check_name(name)
     name = str(find_encoder()) if find_adapter(name) else name
+    if name.lower().endswith(GGUF):
+        from attnflow.models.gguf import load_gguf_tokenizer
+
+        return load_gguf_tokenizer(name)
     own = find_verb_number(name)
     folder = own or Path(name)
     if folder.is_file():
@@ -233,7 +250,12 @@ def load_tokenizer(name: str) -> Any:
             expected="a folder with tokenizer.json",
             fix=f"Use the folder {folder.parent}.",
         )
-    if folder.is_dir() and not any(any(folder.glob(file)) for file in TOKENIZER_FILES):
+    has_files = any(any(folder.glob(file)) for file in TOKENIZER_FILES)
+    if folder.is_dir() and not has_files and is_adapter(name):
+        from attnflow.models.adapters import find_base
+
+        return load_tokenizer(find_base(name))
+    if folder.is_dir() and not has_files:
         raise FileError(
             f"the folder {name} has no tokenizer",
             expected="tokenizer.json or another tokenizer file",
@@ -442,6 +464,11 @@ def read_config(name: str) -> dict[str, Any]:
     return config
 
 
+def is_adapter(name: str) -> bool:
+    """Whether a folder holds an adapter, as PEFT writes it, instead of a model."""
+    return (Path(name) / "adapter_config.json").is_file()
+
+
 def _check_name(name: str) -> None:
     """Raise FileError for a name that neither a folder nor a model on the hub can have."""
     if not name or len(name) > MAX_NAME or not name.isprintable():
@@ -461,11 +488,12 @@ def _check_folder(name: str, folder: Path) -> None:
             expected="the folder with config.json and model.safetensors",
             fix=f"Use the folder {folder.parent}.",
         )
-    if (folder / "adapter_config.json").is_file():
+    if is_adapter(name):
         raise FileError(
-            f"the folder {name} holds an adapter",
-            expected="a whole model",
-            fix="Merge the adapter into its model, and save that with save_pretrained.",
+            f"the folder {name} holds an adapter, and peft is not installed",
+            expected="a whole model, or peft",
+            fix="Install it: pip install peft. Or merge the adapter into its model, and save that "
+            "with save_pretrained.",
         )
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise FileError(
@@ -526,12 +554,15 @@ def _describe_weights(folder: Path) -> tuple[str, str]:
 
     others = sorted(folder.glob("*.safetensors"))
     pickles = find_pickles(folder)
+    quantized = sorted(folder.glob(f"*{GGUF}"))
     foreign = sorted(path for end in FOREIGN_WEIGHTS for path in folder.rglob(f"*{end}"))
     if others:
         return f"only {others[0].name}", f"If these are the weights, rename {others[0].name}."
     if pickles:
         given = f"only {pickles[0].name}, a pickle, which can run code when it is read"
         return given, f"Convert it, with its tokenizer: attnflow convert {folder}"
+    if quantized:
+        return f"only {quantized[0].name}", f"Use the file itself as the model: {quantized[0]}"
     if foreign:
         kind = FOREIGN_WEIGHTS[foreign[0].suffix]
         given = f"only {foreign[0].name}, weights for {kind}, which cannot be converted"

@@ -21,12 +21,14 @@ from attnflow.explanation import ImageGrid
 from attnflow.models.builtin import find_adapter, find_verb_number
 from attnflow.models.hub import hub_access
 from attnflow.models.loading import (
+    GGUF,
     LoadedModel,
     Task,
     TaskRow,
     find_source,
     find_task,
     first_line,
+    is_adapter,
     load_checkpoint,
     read_config,
 )
@@ -109,7 +111,8 @@ def is_image_model(name: str) -> bool:
 
     Raises FileError if there is no such model.
     """
-    if find_verb_number(name) is not None or find_adapter(name) is not None:
+    is_text_model = find_verb_number(name) is not None or find_adapter(name) is not None
+    if is_text_model or name.lower().endswith(GGUF) or is_adapter(name):
         return False
     import_optional("transformers", "reading the configuration of a model")
     classes = read_config(name).get("architectures") or []

@@ -10,6 +10,7 @@ from torch import nn
 from attnflow import explain
 from attnflow.arrays import to_numpy
 from attnflow.errors import AttentionError, FileError, InputError
+from attnflow.importance import alti_logit
 from attnflow.models.capture.api import capture_contributions
 from attnflow.models.capture.linear_modules import hides_operations, module_matrix
 from attnflow.models.loading import load_model, load_tokenizer, on_device
@@ -172,6 +173,21 @@ def test_offloaded_models(place, tmp_path):
     check_same(model)
     with refusal(InputError, "cpu"), on_device(model, "cpu"):
         pass
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("first", ["cpu", "cuda:0"])
+def test_models_on_two_devices(first):
+    accelerate = pytest.importorskip("accelerate")
+    second = "cuda:0" if first == "cpu" else "cpu"
+    parts = {"model.embed_tokens": first, "model.rotary_emb": first, "model.layers.0": first}
+    parts |= {"model.layers.1": second, "model.norm": second, "lm_head": second}
+    model = accelerate.dispatch_model(LLAMA.make(), parts, main_device="cuda:0", force_hooks=True)
+    assert find_device(model) == torch.device(first)
+    check_same(model, 1e-4)
+    alone = alti_logit(TEXT, LLAMA.make(), tokenizer=TOKENIZER).scores
+    spread = alti_logit(TEXT, model, tokenizer=TOKENIZER).scores
+    np.testing.assert_allclose(to_numpy(spread), to_numpy(alone), atol=1e-4)
 
 
 def add_adapter(kind: str) -> Any:

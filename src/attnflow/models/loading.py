@@ -132,9 +132,10 @@ def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
     """Load a model and its tokenizer, and determine the model's task.
 
     model: a transformers model, a folder with a model or an adapter of PEFT, a GGUF file, a hub
-    name, the name of a built-in model, or a LoadedModel, which is returned as it is. Built-in are "verb-number" (the default) and
-    "verb-number-causal", and with the package of the `minilm` extra "minilm-sst2" and
-    "minilm-mlm". The class of a checkpoint is the one in `architectures` of its configuration.
+    name, the name of a built-in model, or a LoadedModel, which is returned as it is. Built-in are
+    "verb-number" (the default) and "verb-number-causal", and with the package of the `minilm` extra
+    "minilm-sst2" and "minilm-mlm". The class of a checkpoint is the one in `architectures` of its
+    configuration.
     tokenizer: an object, a folder or a name; for models of texts and images also their processor.
     Default: the tokenizer saved with the model.
     A model object stays in its mode and on its device.

@@ -47,7 +47,7 @@ from attnflow.selection import Positions, resolve_positions
 if TYPE_CHECKING:
     from attnflow.models.capture.affine import Affine
     from attnflow.models.capture.contributions import LayerContributions
-    from attnflow.models.capture.residual_stream import TracedLayer
+    from attnflow.models.capture.steps import TracedLayer
 
 Tokens = Sequence[Sequence[str]] | None
 # From the output of the model to the score [batch] to explain.

@@ -15,7 +15,7 @@ from torch import Tensor
 from attnflow.errors import AttentionError, InputError
 from attnflow.layers import Heads
 from attnflow.models.capture.call import AttentionCall, DotProductCall, describe_model
-from attnflow.models.capture.residual_stream import TracedLayer
+from attnflow.models.capture.steps import TracedLayer
 
 # How many numbers the vectors of one block may have.
 BLOCK_SIZE = {"cpu": 2**22, "cuda": 2**27}

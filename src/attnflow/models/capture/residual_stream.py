@@ -10,12 +10,11 @@ modules.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -24,6 +23,7 @@ from attnflow.errors import AttentionError
 from attnflow.models.capture.affine import Affine
 from attnflow.models.capture.call import AttentionCall, describe_model
 from attnflow.models.capture.linear_modules import hides_operations, measure_linear
+from attnflow.models.capture.steps import PROJECTIONS, STEPS, Followed, TracedLayer
 
 # Operations that change the shape or type of a tensor, but not what a position holds.
 SHAPES = frozenset(
@@ -35,72 +35,6 @@ SHAPES = frozenset(
 )
 
 _MULTI_HEAD = signature(functional.multi_head_attention_forward)
-
-
-@dataclass(eq=False)
-class TracedLayer:
-    """One attention layer: its call, and how its output enters the residual stream.
-
-    index: of the layer, from 0.
-    branch: the map from the heads' output [batch, positions, heads * width] to what is added.
-    residual: [batch, positions, hidden], the residual stream that it is added to.
-    added: [batch, positions, hidden], what the model itself added for this layer.
-    norms: the normalization of the sum, in models with post-normalization; then, if a feed-forward
-    layer follows, the normalization after that layer.
-    normalized: the sum after its normalization.
-    """
-
-    call: AttentionCall
-    index: int
-    branch: Affine | None = None
-    residual: Tensor | None = None
-    added: Tensor | None = None
-    norms: list[Affine] = field(default_factory=list)
-    normalized: Tensor | None = None
-
-    @property
-    def positions(self) -> tuple[int, int]:
-        """The sizes of the batch and of the positions."""
-        return self.call.shape[0], self.call.shape[2]
-
-
-# What a followed tensor is: attention on its way to the residual stream; the mean of that over its
-# features; the stream after the sum, possibly normalized; the stream after the feed-forward layer,
-# if it is normalized before the next layer ("block"), or left as it is ("tail").
-Stage: TypeAlias = Literal["branch", "mean", "stream", "block", "tail"]
-
-
-@dataclass(frozen=True, eq=False)
-class _Followed:
-    """A tensor that is followed, and its map from the start of its stage.
-
-    sequence_first: whether its axes are [positions, batch, ...].
-    features_first: whether its axes are [batch, features, positions].
-    addend: the branch of attention alone, if another branch was added to it.
-    beside: branches of other layers that were added to it, as in blocks with two mixers.
-    """
-
-    tensor: Tensor
-    layer: TracedLayer
-    stage: Stage
-    map: Affine
-    sequence_first: bool = False
-    features_first: bool = False
-    addend: Tensor | None = None
-    beside: "tuple[_Followed, ...]" = ()
-
-    @property
-    def alone(self) -> Tensor:
-        """The branch of attention, without other branches that were added to it."""
-        return self.tensor if self.addend is None else self.addend
-
-    def batched(self, tensor: Tensor) -> Tensor:
-        """A tensor with the axes of this one, as [batch, positions, features]."""
-        if self.sequence_first:
-            tensor = tensor.transpose(0, 1)
-        if self.features_first:
-            tensor = tensor.transpose(1, 2)
-        return tensor.detach().reshape(*self.layer.positions, -1)
 
 
 class ResidualStream(TorchFunctionMode):
@@ -118,7 +52,7 @@ class ResidualStream(TorchFunctionMode):
         self.on_layer = on_layer
         self.n_layers = 0
         self.open: list[TracedLayer] = []
-        self.followed: dict[int, _Followed] = {}
+        self.followed: dict[int, Followed] = {}
         # Tensors computed since the last attention. They are kept, so that no id is used twice.
         self.recent: dict[int, Tensor] = {}
         # Tensors computed from the branch of attention by other steps than those that are followed.
@@ -177,7 +111,7 @@ class ResidualStream(TorchFunctionMode):
                 self._measure_module(source, module, result)
         self.paused = False
 
-    def _measure_module(self, source: _Followed, module: nn.Module, result: Tensor) -> None:
+    def _measure_module(self, source: Followed, module: nn.Module, result: Tensor) -> None:
         measured = measure_linear(module, source.tensor, result)
         if measured is not None:
             matrix, bias = measured
@@ -215,19 +149,19 @@ class ResidualStream(TorchFunctionMode):
         """Begin with the output of attention, [batch, queries, heads, width] in some order."""
         self.output = output
         first = layer.call.features_first
-        self._keep(_Followed(output, layer, "branch", Affine(), features_first=first))
+        self._keep(Followed(output, layer, "branch", Affine(), features_first=first))
 
     def _follow_module(self, arguments: dict[str, Any], output: Tensor) -> None:
         """Follow nn.MultiheadAttention, which projects the heads inside one function of torch."""
         start = self.followed[id(self.output)]
         projected = start.map.project(arguments["out_proj_weight"].T, arguments["out_proj_bias"])
         is_batch = output.dim() == 3
-        self._keep(_Followed(output, start.layer, "branch", projected, sequence_first=is_batch))
+        self._keep(Followed(output, start.layer, "branch", projected, sequence_first=is_batch))
 
-    def _find(self, value: Any) -> _Followed | None:
+    def _find(self, value: Any) -> Followed | None:
         return self.followed.get(id(value)) if isinstance(value, Tensor) else None
 
-    def _keep(self, followed: _Followed) -> None:
+    def _keep(self, followed: Followed) -> None:
         self.followed[id(followed.tensor)] = followed
 
     def _follow(
@@ -264,7 +198,7 @@ class ResidualStream(TorchFunctionMode):
 
     def _follow_step(
         self,
-        source: _Followed,
+        source: Followed,
         name: str,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -275,13 +209,13 @@ class ResidualStream(TorchFunctionMode):
             return
         if name == "mean":
             if kwargs.get("dim", args[1] if len(args) > 1 else None) in (-1, (-1,), [-1]):
-                self._keep(_Followed(result, source.layer, "mean", source.map))
+                self._keep(Followed(result, source.layer, "mean", source.map))
             return
         self._advance(source, STEPS[name](source, args, kwargs), result)
         if source.stage == "block" and name == "layer_norm":
             self._complete(source.layer)
 
-    def _advance(self, source: _Followed, step: Affine | None, result: Tensor) -> None:
+    def _advance(self, source: Followed, step: Affine | None, result: Tensor) -> None:
         """Follow the result of an operation; step: its map from the start of the stage."""
         if step is None or source.beside:
             return
@@ -305,7 +239,7 @@ class ResidualStream(TorchFunctionMode):
         elif found.stage == "stream" and getattr(other, "shape", None) == found.tensor.shape:
             self._leave_stream(found, result)
 
-    def _follow_branch_sum(self, branch: _Followed, other: Any, result: Tensor) -> None:
+    def _follow_branch_sum(self, branch: Followed, other: Any, result: Tensor) -> None:
         found = self._find(other)
         if found is not None and found.stage == "branch":
             if found.layer is branch.layer:
@@ -336,9 +270,9 @@ class ResidualStream(TorchFunctionMode):
                 self._complete(member.layer)
             self._start_tail(branch, result)
         else:
-            self._keep(_Followed(result, layer, "stream", Affine(), branch.sequence_first))
+            self._keep(Followed(result, layer, "stream", Affine(), branch.sequence_first))
 
-    def _leave_stream(self, stream: _Followed, result: Tensor | None) -> None:
+    def _leave_stream(self, stream: Followed, result: Tensor | None) -> None:
         """Note how the stream enters the next layer: normalized, or as it is.
 
         result: the stream after a feed-forward layer; None if an attention layer follows.
@@ -354,9 +288,9 @@ class ResidualStream(TorchFunctionMode):
         if result is None:
             self._complete(layer)
         else:
-            self._keep(_Followed(result, layer, "block", Affine(), stream.sequence_first))
+            self._keep(Followed(result, layer, "block", Affine(), stream.sequence_first))
 
-    def _start_tail(self, source: _Followed, result: Tensor) -> None:
+    def _start_tail(self, source: Followed, result: Tensor) -> None:
         """Follow the stream after a block, in case no other attention layer comes after it."""
         self.last = result, Affine()
         tail = replace(source, tensor=result, stage="tail", map=Affine(), addend=None, beside=())
@@ -381,111 +315,3 @@ class ResidualStream(TorchFunctionMode):
             self.on_layer(layer)
         finally:
             self.paused = False
-
-
-def _project(source: _Followed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Affine | None:
-    """F.linear(input, weight, bias)."""
-    weight = args[1] if len(args) > 1 else kwargs["weight"]
-    bias = args[2] if len(args) > 2 else kwargs.get("bias")
-    return source.map.project(weight.T, bias) if args[0] is source.tensor else None
-
-
-def _add_product(source: _Followed, args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
-    """torch.addmm(bias, input, weight)."""
-    return source.map.project(args[2], args[0]) if args[1] is source.tensor else None
-
-
-def _multiply_matrix(source: _Followed, args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
-    """torch.matmul(input, weight)."""
-    fits = args[0] is source.tensor and args[1].dim() == 2
-    return source.map.project(args[1], None) if fits else None
-
-
-def _multiply(source: _Followed, args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
-    return _scale(source, args[1] if args[0] is source.tensor else args[0])
-
-
-def _divide(source: _Followed, args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
-    return _scale(source, 1 / args[1]) if args[0] is source.tensor else None
-
-
-def _negate(source: _Followed, _args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
-    return _scale(source, -1.0)
-
-
-def _scale(source: _Followed, factor: Any) -> Affine | None:
-    """Multiply by a number, or by a factor for each position, feature, or both."""
-    batch, n = positions = source.layer.positions
-    if not isinstance(factor, Tensor) or factor.numel() == 1:
-        return source.map.multiply(factor, positions)
-    tensor = source.tensor
-    if source.features_first:
-        if factor.dim() != 3:
-            return None
-        tensor, factor = tensor.transpose(1, 2), factor.transpose(1, 2)
-    n_features = tensor.numel() // (batch * n)
-    by_head = tensor.shape[-1] < n_features  # the axis of heads is still there
-    if by_head and (tensor.shape[:2] == (batch, n) or tensor.dim() == 2):
-        whole = factor.broadcast_to(tensor.shape).reshape(batch, n, n_features)
-        is_same = factor.numel() == factor.shape[-1]  # at all positions and heads
-        return source.map.multiply(whole[0, 0] if is_same else whole, positions)
-    if factor.dim() > 1:
-        is_same = factor.numel() == factor.shape[-1]
-        if tensor.shape[:2] == (batch, n) and factor.numel() > batch * n and not is_same:
-            factor = factor.broadcast_to(tensor.shape)
-        elif factor.dim() == 3 and source.sequence_first:
-            factor = factor.transpose(0, 1)
-    return source.map.multiply(factor, positions)
-
-
-def _layer_norm(source: _Followed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Affine | None:
-    """F.layer_norm(input, normalized_shape, weight, bias, eps), with its statistics frozen."""
-    bound = _LAYER_NORM.bind(*args, **kwargs)
-    bound.apply_defaults()
-    value = source.batched(source.tensor)
-    value = value.to(torch.promote_types(value.dtype, torch.float32))
-    deviation = (value.var(-1, unbiased=False, keepdim=True) + bound.arguments["eps"]).rsqrt()
-    return _normalized(source.map.center(), deviation, source, bound.arguments)
-
-
-def _rms_norm(source: _Followed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Affine | None:
-    """F.rms_norm(input, normalized_shape, weight, eps), with its statistics frozen."""
-    bound = _RMS_NORM.bind(*args, **kwargs)
-    bound.apply_defaults()
-    value = source.batched(source.tensor)
-    value = value.to(torch.promote_types(value.dtype, torch.float32))
-    eps = bound.arguments["eps"] or torch.finfo(source.tensor.dtype).eps
-    length = (value.square().mean(-1, keepdim=True) + eps).rsqrt()
-    return _normalized(source.map, length, source, bound.arguments)
-
-
-def _normalized(
-    step: Affine | None, scale: Tensor, source: _Followed, arguments: dict[str, Any]
-) -> Affine | None:
-    """Follow a map by a factor per position, then by weight and bias of the normalization."""
-    step = step and step.multiply(scale, source.layer.positions)
-    for name in ("weight", "bias"):
-        value = arguments.get(name)
-        if step is not None and value is not None:
-            is_weight = name == "weight"
-            step = step.multiply(value, source.layer.positions) if is_weight else step.add(value)
-    return step
-
-
-_LAYER_NORM = signature(functional.layer_norm)
-_RMS_NORM = signature(functional.rms_norm)
-
-PROJECTIONS: dict[str, Callable[..., Affine | None]] = {
-    "linear": _project,
-    "addmm": _add_product,
-    "matmul": _multiply_matrix,
-}
-STEPS: dict[str, Callable[..., Affine | None]] = {
-    **PROJECTIONS,
-    "mul": _multiply,
-    "div": _divide,
-    "neg": _negate,
-    "mean": lambda *_: None,
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
-}

@@ -15,8 +15,9 @@ The life of one captured layer:
    example. `capture_rollout` multiplies layers in step 4 instead.
 
 For edges that need what positions add to each other, `residual_stream` follows the output of each
-layer to the residual stream, as a composition of `steps`, which are `affine` maps, and `contributions` computes the
-edges from that. `logit_paths` follows a score back the same way.
+layer to the residual stream, as a composition of `steps`, which are `affine` maps, and
+`contributions` computes the edges from that. `linear_modules` measures quantized layers.
+`logit_paths` follows a score back the same way.
 
 `padded_batch` is a faster way for corpus runs. Read `api` first, then `call`.
 """

@@ -2,6 +2,7 @@
 
 import io
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from attnflow import explain, load_model
 from attnflow.arrays import to_numpy
 from attnflow.cli.explain import register
 from attnflow.errors import FileError, InputError
-from attnflow.models.multimodal import encode_with_images
+from attnflow.models.multimodal import encode_with_images, find_views
 from tests.models.checkpoints import make_loaded
 from tests.models.vlm import CHAT, KINDS, make_image, make_vlm
 from tests.refusal import refusal
@@ -128,6 +129,43 @@ def test_tiles_of_an_image_have_names():
     assert "image 1 tile 4 patch 1,1" in encoded.tokens
     [grid] = encoded.grids
     assert encoded.tokens[grid.first] == "image 1 patch 0,0"
+
+
+def views(ids: list[int], n_images: int, config: dict[str, Any], **processor: Any) -> list[Any]:
+    """The views of images whose tokens have the id 9: names of first and last token, and grid."""
+    sizes = {"vision_config": None, **config}
+    loaded: Any = SimpleNamespace(model=SimpleNamespace(config=SimpleNamespace(**sizes)))
+    found = find_views(loaded, SimpleNamespace(**processor), {}, ids, 9, n_images)
+    return [(view.first, view.names()[0], view.names()[-1], view.is_whole) for view in found]
+
+
+def test_tiles_before_the_whole_image():  # as in InternVL
+    assert views([1, *[9] * 12, 2], 1, {"image_seq_length": 4}) == [
+        (1, "image 1 tile 1 patch 0,0", "image 1 tile 1 patch 1,1", False),
+        (5, "image 1 tile 2 patch 0,0", "image 1 tile 2 patch 1,1", False),
+        (9, "image 1 patch 0,0", "image 1 patch 1,1", True),
+    ]
+
+
+def test_details_after_the_whole_image():  # as in LLaVA-NeXT
+    vision = SimpleNamespace(image_size=8, patch_size=4)
+    assert views([1, *[9] * 11, 2], 1, {"vision_config": vision}) == [
+        (1, "image 1 patch 0,0", "image 1 patch 1,1", True),
+        (5, "image 1 tile 1 patch 0", "image 1 tile 1 patch 6", False),
+    ]
+
+
+def test_lines_of_patches():  # as in Pixtral
+    ids = [9, 9, 7, 9, 9, 8, 1, 1, 9, 9, 9, 8]
+    assert views(ids, 2, {}, image_break_token="[IMG_BREAK]") == [
+        (0, "image 1 patch 0,0", "image 1 patch 0,1", False),
+        (3, "image 1 patch 1,0", "image 1 patch 1,1", False),
+        (8, "image 2 patch 0,0", "image 2 patch 0,2", False),
+    ]
+
+
+def test_an_unknown_division_has_no_grid():
+    assert [view[3] for view in views([9, 9, 1, 9, 9, 1, 9], 2, {})] == [False] * 3
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ class View:
 
     image: its index. first, size: of its tokens. part: "" for the whole image, or a name such as
     "tile 2". rows, columns: of patches; 0 if the tokens form no grid.
+    line: for one line of patches of the image, its number.
     """
 
     image: int
@@ -62,6 +63,12 @@ class View:
     part: str = ""
     rows: int = 0
     columns: int = 0
+    line: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the tokens are the patches of the whole image, one after another."""
+        return not self.part and self.rows > 0 and self.line is None
 
     def names(self) -> list[str]:
         """The names of the tokens."""
@@ -69,7 +76,7 @@ class View:
         if not self.rows:
             return [f"{start} patch {i}" for i in range(self.size)]
         return [
-            f"{start} patch {row},{column}"
+            f"{start} patch {row + (self.line or 0)},{column}"
             for row in range(self.rows)
             for column in range(self.columns)
         ]
@@ -255,7 +262,8 @@ def find_views(
     """Find which tokens show which image, or which part of it.
 
     Images of Qwen-VL have grids of their own sizes. Models that cut an image into tiles add a view
-    of the whole image, as the last one, or as the first (LLaVA-NeXT).
+    of the whole image, as the last one, or as the first (LLaVA-NeXT). Pixtral has a token after
+    each line of patches, so that an image is several views of one line.
     """
     runs = _runs(ids, token)
     grid_sizes = batch.get("image_grid_thw")
@@ -266,6 +274,8 @@ def find_views(
             View(i, first, n, rows=rows if rows * columns == n else 0, columns=columns)
             for i, ((first, n), (rows, columns)) in enumerate(zip(runs, sizes, strict=True))
         ]
+    if getattr(processor, "image_break_token", None):
+        return _lines(runs)
     if len(runs) % n_images:
         return [View(0, first, n, f"part {i + 1}") for i, (first, n) in enumerate(runs)]
     each = len(runs) // n_images
@@ -287,6 +297,19 @@ def _runs(ids: Sequence[int], token: int) -> list[tuple[int, int]]:
         else:
             runs.append((i, 1))
     return runs
+
+
+def _lines(runs: list[tuple[int, int]]) -> list[View]:
+    """Lines of patches with one token between them, and more between images."""
+    views: list[View] = []
+    for first, n in runs:
+        last = views[-1] if views else None
+        image, line = 0, 0
+        if last is not None:
+            continues = last.first + last.size + 1 == first and last.columns == n
+            image, line = last.image + (not continues), ((last.line or 0) + 1) * continues
+        views.append(View(image, first, n, rows=1, columns=n, line=line))
+    return views
 
 
 def _view_sizes(loaded: LoadedModel, processor: Any) -> list[int]:
@@ -362,7 +385,7 @@ def _grids(
     """The images whose tokens form a grid, as the model sees them."""
     grids = []
     for view in views:
-        if view.part or not view.rows:
+        if not view.is_whole:
             continue
         pixels = _seen_pixels(processor, batch, view, len(pictures), views)
         if pixels is None:

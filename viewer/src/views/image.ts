@@ -11,6 +11,8 @@ import { scoreLines, SELECT_HINT, titleOf } from "./captions.ts";
 import { messageScene, type Scene, type Target } from "./scene.ts";
 
 const SAFE = /^data:image\/(png|jpeg|webp|gif|bmp);base64,[A-Za-z0-9+/=]+$/;
+// Patches of other images of a text, or of tiles of this one: too many for buttons.
+const OTHER_PATCH = /^image \d+ (tile \d+ |part \d+ )?patch \d/;
 const MARGIN = 4; // for the frame of a patch at the edge
 const images = new WeakMap<Example, HTMLImageElement>();
 
@@ -303,8 +305,9 @@ function layPills(snapshot: Snapshot, picture: Picture, width: number): Pill[] {
   const pills: Pill[] = [];
   let x = 2;
   let y = 4;
-  example.tokens.forEach((_, token) => {
+  example.tokens.forEach((name, token) => {
     if (token >= picture.first && token < end) return;
+    if (OTHER_PATCH.test(name) && token !== snapshot.position) return;
     if (!state.special && example.special[token] && token !== snapshot.position) return;
     const wide = Math.min(200, measure(names[token], 13) + 22);
     if (x + wide > width && x > 2) {

@@ -71,8 +71,9 @@ export function imageScene(snapshot: Snapshot, width: number, max: number): Scen
   if (!picture) return messageScene(width, "This example has no image.");
   const drawing = arrange(snapshot, picture, width, max);
   const { places, height } = drawing;
+  const boxes = [places.big, ...places.thumbs, ...places.pills];
   return {
-    width: Math.max(...[places.big, ...places.thumbs].map((box) => box.x + box.width)) + MARGIN,
+    width: Math.max(...boxes.map((box) => box.x + box.width)) + MARGIN,
     height,
     focus: null,
     paint: (painter) => paintAll(painter, drawing),

@@ -95,3 +95,14 @@ test("patches of other images have no buttons", async () => {
     assert.ok(!text.includes(`>${name}<`));
   }
 });
+
+test("buttons that reach beyond the image are not cut off", async () => {
+  Object.assign(globalThis, { Image: FakeImage });
+  const labels = ["a", "b", "c"].map((letter) => letter.repeat(60));
+  const wide = await settle(
+    { view: "image", position: 0 },
+    (snapshot) => imageScene(snapshot, 800, 1).width,
+    { labels, image: { ...image, columns: 1, height: 60 } },
+  );
+  assert.ok(wide >= 2 + 200 + 10 + 200); // two of the widest buttons
+});

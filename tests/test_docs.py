@@ -33,6 +33,18 @@ def test_every_public_name_is_documented():
 
 
 @pytest.mark.slow
+def test_the_example_of_hybrid_models_prints_what_it_says():
+    text = (DOCS / "models.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n((?:(?!```).)*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
+    assert examples
+    for code, expected in examples:
+        printed = StringIO()
+        with redirect_stdout(printed):
+            exec(compile(code, "models.md", "exec"), {})
+        assert printed.getvalue() == expected
+
+
+@pytest.mark.slow
 def test_the_first_example_of_the_readme_prints_what_it_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from attnflow.arrays import to_numpy
 from attnflow.attribution import Attribution
 from attnflow.edges.registry import EDGES
 from attnflow.explanation import Explanation
-from attnflow.presentation import edges_name
+from attnflow.presentation import edges_name, residual_only_note
 from attnflow.selection import Position, resolve_position
 from attnflow.token_text import tell_apart
 from attnflow.units import NOT_ADDITIVE, SPECIAL_TOKENS
@@ -99,7 +99,8 @@ def explanation_notes(
         special = explanation.words.special
     elif attribution.tokens != explanation.tokens:
         special = tuple(text == SPECIAL_TOKENS for text in attribution.tokens)
-    return find_notes(
+    missing = residual_only_note(explanation.graph.settings)
+    notes = find_notes(
         attribution,
         special=special,
         causal=explanation.graph.causal,
@@ -107,6 +108,7 @@ def explanation_notes(
         layer=layer,
         advice=advice,
     )
+    return [*notes, missing] if missing else notes
 
 
 @dataclass(frozen=True)

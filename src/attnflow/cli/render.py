@@ -180,8 +180,8 @@ def print_attribution(
     image = explanation.image if explanation is not None else None
     console.print()
     _print_title(attribution, console)
-    if image is not None:
-        _print_image_map(image, attribution, top or TOP_TOKENS, console)
+    if image is not None and explanation is not None:
+        _print_image_map(explanation, image, attribution, top or TOP_TOKENS, console)
     elif len(attribution.positions) == 1 and len(attribution.columns) <= MOST_TOKENS:
         _print_strips(attribution, top or TOP_TOKENS, console)
     elif len(attribution.positions) == 1:
@@ -392,17 +392,31 @@ def _token_width(attribution: Attribution) -> int:
 
 
 def _print_image_map(
-    image: ImageGrid, attribution: Attribution, top: int, console: Console
+    explanation: Explanation,
+    image: ImageGrid,
+    attribution: Attribution,
+    top: int,
+    console: Console,
 ) -> None:
-    """Print the best patches of each layer, and the last layer as a map if it fits the console."""
-    patches = range(image.first, image.first + image.rows * image.columns)
+    """Print the best patches of each layer, and the last layer as a map if it fits the console.
+
+    If the image comes with a text, the best of the other tokens too.
+    """
+    first = image.first
+    if attribution.tokens != explanation.tokens:  # words; each patch is one
+        first = explanation.words.word_of(first)
+    patches = range(first, first + image.rows * image.columns)
     axes = [axis for axis, index in enumerate(attribution.columns) if index in patches]
+    others = [axis for axis, index in enumerate(attribution.columns) if index not in patches]
+    grid = range(image.first, image.first + len(patches))
+    has_text = not all(mark or i in grid for i, mark in enumerate(explanation.special))
+    names = [attribution.tokens[index] for index in attribution.columns]
     for layer, row in zip(attribution.layers, attribution.to_numpy()[:, 0, :], strict=True):
         scores = row[axes]
-        best = ", ".join(
-            f"{attribution.tokens[attribution.columns[axes[i]]]} {scores[i]:.3f}"
-            for i in _highest(scores, top)
-        )
+        best = _list_best([names[axis] for axis in axes], scores, top)
+        if has_text:
+            rest = _list_best([printable(names[axis]) for axis in others], row[others], top)
+            best += f"; other tokens: {rest}"
         console.print(Text(f"layer {layer}, all patches {scores.sum():.3f}, top patches: {best}"))
     if image.columns * (MAP_CELL_WIDTH + 1) > console.width:
         return
@@ -414,6 +428,11 @@ def _print_image_map(
             line.append(" ")
         console.print(line, no_wrap=True)
     _print_ranges([ends], console)
+
+
+def _list_best(names: Sequence[str], scores: Any, top: int) -> str:
+    """The best names with their scores."""
+    return ", ".join(f"{names[i]} {scores[i]:.3f}" for i in _highest(scores, top))
 
 
 def _print_ranges(ranges: Sequence[tuple[float, float]], console: Console) -> None:

@@ -266,6 +266,8 @@ def _extend_inputs(loaded: LoadedModel, prompt: EncodedText, ids: Sequence[int])
         inputs["decoder_attention_mask"] = torch.ones_like(inputs["decoder_input_ids"])
         return inputs
     for name, row in inputs.items():
+        if row.ndim != 2 or row.shape[1] != prompt.n_inputs:  # such as the pixels of an image
+            continue
         more = added if name == "input_ids" else row[:, -1:].expand(-1, len(ids))
         inputs[name] = torch.cat([row, more], dim=1)
     return inputs

@@ -14,6 +14,7 @@ from warnings import warn
 from attnflow.errors import InputError, check_choice
 from attnflow.models.decoding import locate_tokens
 from attnflow.models.loading import LoadedModel
+from attnflow.models.wrappers import find_device
 from attnflow.optional import import_optional
 from attnflow.predictions import Segment
 from attnflow.units import Units, find_words, number_words
@@ -226,7 +227,8 @@ def collate(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> dict[str, An
     """Return one batch [texts, tokens] on the model's device, padded on the right.
 
     Padding on the right keeps positions as they are. A tokenizer without a padding token is no
-    problem, because the attention mask hides whatever token is used.
+    problem, because the attention mask hides whatever token is used. Inputs without an axis of
+    tokens, such as images, follow one another.
     """
     torch = import_optional("torch", "running a model")
     device = find_device(loaded.model)
@@ -236,6 +238,9 @@ def collate(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> dict[str, An
     padding = {"input_ids": next((i for i in ids if i is not None), 0)}
     batch = {}
     for name in encoded[0].inputs:
+        if name in getattr(encoded[0], "media", ()):
+            batch[name] = join_media(loaded, [text.inputs[name] for text in encoded])
+            continue
         rows = [text.inputs[name][0] for text in encoded]
         batch[name] = torch.nn.utils.rnn.pad_sequence(
             rows, batch_first=True, padding_value=padding.get(name, 0)
@@ -243,12 +248,12 @@ def collate(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> dict[str, An
     return batch
 
 
-def find_device(model: Any) -> Any:
-    """Return the device of the model's first weights; the CPU if it has no weights."""
-    first = next(iter(model.parameters()), None)
-    if first is None:
-        return import_optional("torch", "running a model").device("cpu")
-    return first.device
+def join_media(loaded: LoadedModel, values: Sequence[Any]) -> Any:
+    """Join images or other inputs without an axis of tokens, in the precision of the model."""
+    torch = import_optional("torch", "running a model")
+    joined = torch.cat(list(values)).to(find_device(loaded.model))
+    dtype = getattr(loaded.model, "dtype", None)
+    return joined.to(dtype) if joined.is_floating_point() and dtype is not None else joined
 
 
 def _check_text(text: Any) -> None:

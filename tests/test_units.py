@@ -35,6 +35,8 @@ def test_word_ids_of_the_tokenizer_come_first():
         (["un", "##bel", "##iev", "able", "key"], ("unbeliev", "able", "key")),
         (["The", "Ġkey", "s", "Ġare"], ("The", "keys", "are")),
         (["▁The", "▁key", "s", "▁are"], ("The", "keys", "are")),
+        (["▁a", "▁", "<unk>", "▁", "Ġ."], ("a", "<unk>", " ", "Ġ.")),
+        (["a", "Ġ", "Ġb"], ("a", " ", "b")),
         (["Ġna", "Ã", "¯", "ve", "Ġcaf", "Ã©"], ("naïve", "café")),
         (["the", "key", "is"], ("the", "key", "is")),
     ],

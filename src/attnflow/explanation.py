@@ -49,6 +49,7 @@ from attnflow.selection import (
     resolve_position,
     resolve_positions,
 )
+from attnflow.token_text import readable_tokens
 from attnflow.units import Units, find_words, group_by_spans, name_spans, split_sentences
 
 KIND = "explanation"
@@ -523,7 +524,8 @@ class Explanation:
         if self.prediction is not None:
             target = self.prediction.target
             prediction = f", {self.prediction.kind} {target.label!r} {target.probability:.3f}"
-        where = f"position {self.position} {self.tokens[self.position]!r}"
+        label = readable_tokens(self.tokens, text=self.text)[self.position]
+        where = f"position {self.position} {label!r}"
         layers = f"{self.graph.n_layers} layer{'' if self.graph.n_layers == 1 else 's'}"
         return f"Explanation({len(self.tokens)} tokens, {layers}, {where}{prediction})"
 

@@ -72,10 +72,15 @@ def join_tokens(tokens: Sequence[str], *, byte_level: bool) -> str:
     'café'
     """
     texts = [
-        "".join(map(plain_token, run)) if parts is None else _text(b"".join(parts))
+        "".join(map(_plain_piece, run)) if parts is None else _text(b"".join(parts))
         for run, parts in _runs(tokens, byte_level)
     ]
     return "".join(texts).strip()
+
+
+def _plain_piece(token: str) -> str:
+    """A token that is not made of bytes, without its mark; a mark alone is a space."""
+    return " " if token == STARTS[1] else token if token.startswith(SPACE) else plain_token(token)
 
 
 def plain_token(token: str) -> str:

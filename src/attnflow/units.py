@@ -17,7 +17,13 @@ from attnflow.arrays import Array
 from attnflow.attribution import Attribution, Offsets, Row
 from attnflow.errors import InputError, SelectionError
 from attnflow.selection import Positions, resolve_positions
-from attnflow.token_text import CONTINUES, STARTS, is_byte_level, join_tokens
+from attnflow.token_text import (
+    CONTINUES,
+    STARTS,
+    is_byte_level,
+    join_tokens,
+    readable_tokens,
+)
 
 NOT_ADDITIVE = ("flow", "flow_lower_bound", "flow_upper_bound", "head_flow")  # by method
 
@@ -114,7 +120,8 @@ def find_words(
         written = ""
         if offsets is not None:
             written = text[offsets[group[0]][0] : offsets[group[-1]][1]].strip()
-        return written or join_tokens(pieces, byte_level=byte_level) or pieces[0]
+        written = written or join_tokens(pieces, byte_level=byte_level)
+        return written or "".join(readable_tokens(pieces))
 
     return Units(
         texts=tuple(map(text_of, groups)),

@@ -230,7 +230,7 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
     background: Highlight; color: HighlightText; }
   .tabs button { border-bottom-color: Canvas; }
   .tabs button[aria-selected="true"] { border-bottom: 4px solid Highlight; }
-  .track { border: 1px solid CanvasText; }
+  .track, .tooltip { border: 1px solid CanvasText; }
   .ranking button.traced { outline: 2px dashed Highlight; }
 }
 .sheet { display: none; }

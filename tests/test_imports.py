@@ -72,7 +72,7 @@ MAY_IMPORT = {
     "evaluation": NOUNS | {"evaluation"},
     "edges": NOUNS | {"edges", "models"},
     "figures": NOUNS | {"explanation", "figures", "methods", "notes", "presentation"},
-    "explanation": NOUNS | {"methods", "storage", "study", "viewer"},
+    "explanation": NOUNS | {"chains", "methods", "storage", "study", "viewer"},
     "graph": NOUNS,
     "attribution": NOUNS | {"storage"},
     "attentions": NOUNS | {"storage"},

@@ -420,6 +420,52 @@ class Explanation:
         """
         return self.attribute("flow", **options)
 
+    def chain(
+        self,
+        method: str = "rollout",
+        *,
+        layer: int | str = -1,
+        output_span: tuple[int, int] | None = None,
+        reasoning_span: tuple[int, int] | None = None,
+    ) -> Any:
+        """Follow influence from a part of the answer through its reasoning back to the prompt.
+
+        method, layer: whose scores of single tokens are the edges between tokens. layer "mean": raw
+        attention averaged over all layers; method must be "raw".
+        output_span: the first and last generated token to explain, counted from 0, both included;
+        by default all. reasoning_span: the generated tokens that pass influence on; by default all
+        before the output. Influence on other generated tokens ends there.
+        Returns an `attnflow.chains.Chain`, whose `influence()`, `paths()` and `flow()` are
+        attributions.
+        Raises InputError without an answer, SelectionError for spans that the answer does not have.
+        """
+        from attnflow.chains import build_chain
+
+        if layer != "mean" and isinstance(layer, str):
+            raise InputError(
+                f"layer is {layer!r}",
+                expected="a number, or 'mean'",
+                fix="Use layer=-1 for the last layer.",
+            )
+        if layer == "mean" and method != "raw":
+            raise InputError(
+                f"layer is 'mean', and the method is {method!r}",
+                expected="method='raw', whose layers can be averaged",
+                fix="Use layer=-1 for the last layer.",
+            )
+        layers = None if layer == "mean" else int(layer)
+        rows = self.attribute(method, layers=layers, answer="tokens").to_numpy().mean(axis=0)
+        assert self.answer is not None  # `attribute` raises an error without one
+        return build_chain(
+            rows,
+            self.answer,
+            tokens=self.tokens,
+            settings={**self.graph.settings, "method": method, "layer": layer},
+            offsets=self.offsets,
+            output_span=output_span,
+            reasoning_span=reasoning_span,
+        )
+
     def faithfulness(
         self,
         method: str = "rollout",

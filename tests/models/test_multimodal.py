@@ -16,9 +16,11 @@ from attnflow import explain, load_model
 from attnflow.arrays import to_numpy
 from attnflow.cli.explain import register
 from attnflow.errors import FileError, InputError
+from attnflow.models.capture.api import capture_contributions
 from attnflow.models.multimodal import encode_with_images, find_views
+from tests.models.capture.test_contributions import largest_error
 from tests.models.checkpoints import make_loaded
-from tests.models.vlm import CHAT, KINDS, make_image, make_vlm
+from tests.models.vlm import CHAT, DECODERS, KINDS, make_decoder, make_image, make_vlm
 from tests.refusal import refusal
 
 SIZES = {"llava": (16, 16), "qwen2.5-vl": (16, 24), "gemma3": (16, 16), "idefics3": (16, 16)}
@@ -65,6 +67,18 @@ def test_attention_is_that_of_the_decoder(name):
     np.testing.assert_allclose(to_numpy(explanation.graph.attention), expected, atol=1e-5)
     assert explanation.prediction is not None
     assert explanation.prediction.index == int(output.logits[0, -1].argmax())
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_contributions_in_the_decoder_add_up(name):
+    model, inputs = make_decoder(name)
+    with torch.no_grad():
+        expected = model(**inputs).logits
+    layers, output = capture_contributions(model, inputs)
+    assert len(layers) == 2
+    assert all(layer.call.shape[2] == inputs["input_ids"].shape[1] for layer in layers)
+    assert max(map(largest_error, layers)) < 1e-4
+    assert torch.allclose(output.logits, expected, atol=1e-4)
 
 
 def entering(model: Any, inputs: Any) -> torch.Tensor:

@@ -1,12 +1,13 @@
 """Attribution: the result of every method, and the steps from one Attribution to another.
 
 Steps: normalize rows or by the receptive field, and hide or unrank special tokens. Merging tokens
-into words is in `attnflow.words`. Nothing here computes a method.
+into words is in `attnflow.units`. Nothing here computes a method.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -27,6 +28,7 @@ from attnflow.errors import (
 )
 from attnflow.optional import import_optional
 from attnflow.selection import Position, as_index, pick_example, resolve_position
+from attnflow.token_text import readable_tokens
 
 KIND = "attribution"
 
@@ -38,17 +40,26 @@ SPECIAL_OPTIONS = ("show", "hide", "rank_out")
 Offsets: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 
+@dataclass(frozen=True)
+class Row:
+    """A set of positions that share a row of scores, such as those that predict an answer."""
+
+    label: str
+    positions: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Attribution:
     """How much each input token reaches each position at each layer.
 
     scores: [..., layers, positions, tokens], NumPy or torch. Leading axes are a batch.
-    tokens: the text of every input token.
+    tokens: every input token, as the vocabulary spells it. labels: the same as readable text.
     method: the name of the method. settings: its options, as JSON values.
     layers: the numbers, from 1, of the layers on the first axis.
-    positions: the indices of the positions on the second axis.
+    positions: the indices of the positions on the second axis; of the rows, if there are rows.
     columns: the indices of the tokens on the last axis; all tokens by default.
     offsets: where each token is in the text, if known.
+    rows: the sets of positions on the second axis, if these are not single tokens.
     Raises ShapeError if the shape of scores does not match.
 
     >>> attribution = Attribution(
@@ -70,6 +81,7 @@ class Attribution:
     columns: tuple[int, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     offsets: Offsets | None = None
+    rows: tuple[Row, ...] = ()
 
     # Iteration by index would be wrong: attribution[i] is position i, which may not be selected.
     __iter__: ClassVar[None] = None
@@ -84,6 +96,21 @@ class Attribution:
                 expected=f"[..., layers, positions, tokens], here {list(expected)}",
                 fix="Pass one label for each entry of each axis.",
             )
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The text of each token, without the marks of the vocabulary; see `readable_tokens`.
+
+        >>> scores = np.asarray([[[0.75, 0.25]]])
+        >>> Attribution(scores, ("\u0120caf\u00c3\u00a9", "s"), "raw", (1,), (0,)).labels
+        ('café', 's')
+        """
+        return self.tokens if self.settings.get("words") else readable_tokens(self.tokens)
+
+    @property
+    def row_labels(self) -> tuple[str, ...]:
+        """The labels that `positions` count: those of the rows, or else of the tokens."""
+        return tuple(row.label for row in self.rows) or self.labels
 
     def __getitem__(self, position: Position) -> Array:
         """The scores [..., layers, tokens] of a position, by its index or the text of its token."""
@@ -101,7 +128,7 @@ class Attribution:
     def top(
         self, k: int, *, position: Position | None = None, layer: int = -1
     ) -> list[tuple[str, int, float]]:
-        """The k tokens with the highest scores, as (token, index, score), highest first.
+        """The k tokens with the highest scores, as (label, index, score), highest first.
 
         Position and layer are those of `row`. Ties keep the order of the tokens. Special tokens
         that `special="rank_out"` excludes are left out.
@@ -122,7 +149,7 @@ class Attribution:
         unranked = set(self.settings.get("unranked", ()))
         ranking = [i for i in np.argsort(-row, kind="stable") if self.columns[i] not in unranked]
         return [
-            (self.tokens[self.columns[i]], self.columns[i], float(row[i]))
+            (self.labels[self.columns[i]], self.columns[i], float(row[i]))
             for i in ranking[: max(k, 0)]
         ]
 
@@ -140,9 +167,10 @@ class Attribution:
     def to_pandas(self) -> Any:
         """The scores as a tidy data frame: one row for each layer, position and token.
 
-        Columns: layer, position (the index of the target position), index and token (of the input
-        token), start and end (its character offsets in the text; missing if unknown), score; for a
-        batch also example, first.
+        Columns: layer, position (the index of the target position), label (of a row, if there are
+        rows), index, token and piece (of the input token: its text, and its name in the
+        vocabulary), start and end (its character offsets in the text; missing if unknown), score;
+        for a batch also example, first.
         Raises MissingDependencyError if pandas is not installed, ShapeError for nested batches.
 
         >>> scores = np.asarray([[[0.75, 0.25]]])
@@ -166,9 +194,12 @@ class Attribution:
         grid = np.meshgrid(*axes.values(), indexing="ij")
         columns = {name: values.ravel() for name, values in zip(axes, grid, strict=True)}
         index = columns["index"]
+        if self.rows:
+            columns["label"] = np.asarray(self.row_labels, dtype=object)[columns["position"]]
         offsets = self.offsets or (None,) * len(self.tokens)
         spans = [span or (None, None) for span in offsets]
-        columns["token"] = np.asarray(self.tokens, dtype=object)[index]
+        columns["token"] = np.asarray(self.labels, dtype=object)[index]
+        columns["piece"] = np.asarray(self.tokens, dtype=object)[index]
         for name, values in zip(("start", "end"), zip(*spans, strict=True), strict=True):
             columns[name] = pandas.array([values[i] for i in index], dtype="Int64")
         columns["score"] = scores.ravel()
@@ -186,6 +217,7 @@ class Attribution:
             "columns": list(self.columns),
             "settings": dict(self.settings),
             "offsets": self.offsets,
+            "rows": [[row.label, list(row.positions)] for row in self.rows],
         }
         storage.write(path, kind=KIND, arrays={"scores": self.scores}, header=header)
 
@@ -209,6 +241,7 @@ class Attribution:
                 columns=tuple(header["columns"]),
                 settings=dict(header["settings"]),
                 offsets=read_offsets(header.get("offsets")),
+                rows=tuple(Row(label, tuple(places)) for label, places in header.get("rows", ())),
             )
         except (KeyError, TypeError, InputError) as error:
             raise FileError(
@@ -229,7 +262,8 @@ class Attribution:
         )
 
     def _position_axis(self, position: Position) -> int:
-        index = resolve_position(self.tokens, len(self.tokens), position)
+        names = tuple(row.label for row in self.rows) or self.tokens
+        index = resolve_position(names, len(names), position)
         if index not in self.positions:
             raise SelectionError(
                 f"position {position!r} is not in the attribution",

@@ -9,7 +9,7 @@ import torch
 from attnflow import explain, load_model
 from attnflow.arrays import to_numpy
 from attnflow.errors import FileError, MissingDependencyError
-from attnflow.models.loading import is_decoder
+from attnflow.models.loading import has_decoder
 from tests.models.tiny import GROUPED, NO_TOKENS, Tiny
 from tests.refusal import refusal
 
@@ -64,7 +64,7 @@ def test_a_gguf_file_is_a_model(tmp_path):
     model = write_model(path)
     loaded = load_model(str(path))
     assert loaded.task == "causal_lm"
-    assert is_decoder(str(path))
+    assert has_decoder(str(path))
     for edges in ("attention", "alti"):
         found = explain(TEXT, loaded, edges=edges)
         expected = explain(TEXT, model, tokenizer=loaded.tokenizer, edges=edges)

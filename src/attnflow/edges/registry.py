@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from attnflow.errors import InputError, check_choice
-from attnflow.registry import Registry, resolve_function
+from attnflow.registry import Registry, choose_title, resolve_function
 
 if TYPE_CHECKING:
     from attnflow.layers import ModelResidual, ResidualWeight
@@ -90,17 +90,18 @@ def register_edges(
     """
     check_choice("needs", needs, ("attention", "gradient", "contributions"))
     check_choice("residual", residual, ("mixed", "inside", "added"))
-    title = title or name.replace("_", " ").capitalize()
+    title = choose_title(name, title)
     return EDGES.register(EdgeWeighting(name, title, summary, function, needs, residual))
 
 
-def default_edges(*, is_causal: bool) -> str:
+def default_edges(*, has_decoder: bool) -> str:
     """The edges that are used for a model unless others are chosen.
 
-    Encoders: plain attention, as in the paper. Decoders: ALTI, because a decoder's attention to its
-    first token carries little information; docs/edges.md has the measurements.
+    Encoders: plain attention, as in the paper. Decoders and encoder-decoders: ALTI, because their
+    attention to the first or last token carries little information; docs/edges.md has the
+    measurements.
     """
-    return "alti" if is_causal else "attention"
+    return "alti" if has_decoder else "attention"
 
 
 def fit_residual(

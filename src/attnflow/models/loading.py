@@ -6,6 +6,7 @@ evaluation mode or on another device and restore it. `attnflow.models.inputs` tu
 tensors.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, TypeAlias
 
-from attnflow.errors import FileError, InputError, quote
+from attnflow.errors import FileError, InputError, MissingDependencyError, quote
 from attnflow.models.builtin import (
     VERB_NUMBER_MODELS,
     find_adapter,
@@ -92,6 +93,23 @@ class LoadedModel:
         return _is_causal(self.task, {name: getattr(config, name, None) for name in names})
 
     @property
+    def generates(self) -> bool:
+        """Whether the model is a decoder or has one, whose edges are measured by default."""
+        return self.is_causal or self.task == "seq2seq"
+
+    @property
+    def pools_mean(self) -> bool:
+        """Whether the model predicts from the mean over its positions.
+
+        Classifiers say so in their configuration, and encoders of sentences in the folder of their
+        pooling layer.
+        """
+        config = _text_config(self.model)
+        if self.task == "classifier":
+            return getattr(config, "classifier_pooling", None) == "mean"
+        return self.task == "encoder" and _has_mean_pooling(self.model, self.name)
+
+    @property
     def supports_batches(self) -> bool:
         """Whether texts of different lengths can share a batch.
 
@@ -101,8 +119,23 @@ class LoadedModel:
         return self.task != "classifier" or padding is not None or not self.is_causal
 
 
-def is_decoder(name: str) -> bool:
-    """Whether a model is a decoder, given its folder or name; only its configuration is read.
+def _has_mean_pooling(model: Any, name: str) -> bool:
+    """Whether the folder of a model has a pooling layer of sentence-transformers that averages."""
+    for source in (name, str(getattr(model, "name_or_path", ""))):
+        file = Path(source) / "1_Pooling" / "config.json"
+        try:
+            settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        except (OSError, ValueError):
+            continue
+        if isinstance(settings, dict) and settings.get("pooling_mode_mean_tokens"):
+            return True
+    return False
+
+
+def has_decoder(name: str) -> bool:
+    """Whether a model is a decoder or has one, given its folder or name.
+
+    Only its configuration is read.
 
     Raises FileError if there is no such model.
     """
@@ -111,7 +144,8 @@ def is_decoder(name: str) -> bool:
         return name.lower().endswith(GGUF)
     config = read_config(str(find_verb_number(name) or name))
     task = find_task(config.get("architectures") or [], TEXT_TASKS)
-    return _is_causal(task, config.get("text_config") or config)
+    config = config.get("text_config") or config
+    return bool(config.get("is_encoder_decoder")) or _is_causal(task, config)
 
 
 def _is_causal(task: Task, config: Mapping[str, Any]) -> bool:
@@ -267,12 +301,26 @@ def load_tokenizer(name: str) -> Any:
             return transformers.PreTrainedTokenizerFast.from_pretrained(str(own))
         with hub_access(name):
             return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except ImportError as error:  # slow tokenizers need packages of their own
+        package = "sentencepiece" if any(map(is_sentence_piece, folder.glob("*"))) else ""
+        raise MissingDependencyError(
+            f"the tokenizer of {name} needs a package that is not installed",
+            expected=package or f"what transformers asks for ({first_line(error)})",
+            fix=f"Run: pip install {package}." if package else "Install it.",
+        ) from error
     except Exception as error:  # transformers raises many kinds of errors
         raise FileError(
             f"no tokenizer can be loaded from {name} ({first_line(error)})",
             expected="a folder or hub name with a tokenizer",
-            fix="Pass another as tokenizer=...",
+            fix="Install the package that it needs."
+            if isinstance(error, ImportError)
+            else "Pass another as tokenizer=...",
         ) from error
+
+
+def is_sentence_piece(path: Path) -> bool:
+    """Whether a file is a SentencePiece vocabulary, judging by its name."""
+    return path.suffix in (".spm", ".model")
 
 
 def find_max_length(model: Any, tokenizer: Any) -> int | None:

@@ -22,7 +22,7 @@ from attnflow.models.inputs import EncodedText
 from attnflow.models.loading import LoadedModel, first_line
 from attnflow.models.vision import open_image, to_png, to_rgb, unnormalize
 from attnflow.optional import import_optional
-from attnflow.words import find_words
+from attnflow.units import find_words
 
 LONGEST_SIDE = 896  # pixels of an image that is displayed as it was given
 IMAGE_TOKEN = ("image_token_id", "image_token_index")  # entries of configurations

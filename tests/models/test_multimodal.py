@@ -218,6 +218,25 @@ def test_a_model_and_its_processor_in_a_folder(tmp_path):
     assert text.graph.settings["edges"] == "alti"
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_answers_about_images(name):
+    model, processor = make_vlm(name)
+    image = make_image()
+    encoded = encode_with_images(load_model(model, processor), "what is this", image)
+    expected = model.generate(**encoded.inputs, max_new_tokens=3, do_sample=False)[0].tolist()
+    found = explain("what is this", model, tokenizer=processor, images=image, generate=3)
+    assert found.image is not None
+    assert found.answer is not None
+    n = len(encoded.tokens)
+    assert [step.target.index for step in found.answer.steps] == expected[n:]
+    assert found.tokens[:n] == encoded.tokens
+    # The first token is explained as without an answer.
+    alone = explain("what is this", model, tokenizer=processor, images=image)
+    np.testing.assert_allclose(
+        to_numpy(found.graph.weights)[:, :n, :n], to_numpy(alone.graph.weights), atol=1e-4
+    )
+
+
 @pytest.mark.parametrize("options", [(), ("--words",)])
 def test_the_command_prints_patches_and_words(tmp_path, options):
     model, processor = make_vlm("llava")

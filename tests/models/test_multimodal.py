@@ -16,9 +16,11 @@ from attnflow import explain, load_model
 from attnflow.arrays import to_numpy
 from attnflow.cli.explain import register
 from attnflow.errors import FileError, InputError
+from attnflow.models.capture.api import capture_contributions
 from attnflow.models.multimodal import encode_with_images, find_views
+from tests.models.capture.test_contributions import largest_error
 from tests.models.checkpoints import make_loaded
-from tests.models.vlm import CHAT, KINDS, make_image, make_vlm
+from tests.models.vlm import CHAT, DECODERS, KINDS, make_decoder, make_image, make_vlm
 from tests.refusal import refusal
 
 SIZES = {"llava": (16, 16), "qwen2.5-vl": (16, 24), "gemma3": (16, 16), "idefics3": (16, 16)}
@@ -65,6 +67,18 @@ def test_attention_is_that_of_the_decoder(name):
     np.testing.assert_allclose(to_numpy(explanation.graph.attention), expected, atol=1e-5)
     assert explanation.prediction is not None
     assert explanation.prediction.index == int(output.logits[0, -1].argmax())
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_contributions_in_the_decoder_add_up(name):
+    model, inputs = make_decoder(name)
+    with torch.no_grad():
+        expected = model(**inputs).logits
+    layers, output = capture_contributions(model, inputs)
+    assert len(layers) == 2
+    assert all(layer.call.shape[2] == inputs["input_ids"].shape[1] for layer in layers)
+    assert max(map(largest_error, layers)) < 1e-4
+    assert torch.allclose(output.logits, expected, atol=1e-4)
 
 
 def entering(model: Any, inputs: Any) -> torch.Tensor:
@@ -202,6 +216,25 @@ def test_a_model_and_its_processor_in_a_folder(tmp_path):
     text = explain("what is this", str(tmp_path))  # without an image
     assert text.tokens == ("what", "is", "this")
     assert text.graph.settings["edges"] == "alti"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_answers_about_images(name):
+    model, processor = make_vlm(name)
+    image = make_image()
+    encoded = encode_with_images(load_model(model, processor), "what is this", image)
+    expected = model.generate(**encoded.inputs, max_new_tokens=3, do_sample=False)[0].tolist()
+    found = explain("what is this", model, tokenizer=processor, images=image, generate=3)
+    assert found.image is not None
+    assert found.answer is not None
+    n = len(encoded.tokens)
+    assert [step.target.index for step in found.answer.steps] == expected[n:]
+    assert found.tokens[:n] == encoded.tokens
+    # The first token is explained as without an answer.
+    alone = explain("what is this", model, tokenizer=processor, images=image)
+    np.testing.assert_allclose(
+        to_numpy(found.graph.weights)[:, :n, :n], to_numpy(alone.graph.weights), atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("options", [(), ("--words",)])

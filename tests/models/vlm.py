@@ -158,6 +158,86 @@ def _idefics3() -> tuple[Any, Any]:
     return transformers.Idefics3ForConditionalGeneration(config), processor
 
 
+def _decoders() -> dict[str, tuple[Any, int, dict[str, Tensor]]]:
+    """Further configurations, the number of image tokens, and inputs of the image encoder."""
+    pixels = torch.randn(1, 3, 16, 16)
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
+    siglip = {name: VISION[name] for name in VISION if name != "image_size"}
+    return {
+        "internvl": (
+            transformers.InternVLConfig(
+                vision_config={**VISION, "image_size": [16, 16], "patch_size": [4, 4]},
+                text_config=transformers.Qwen2Config(**TEXT),
+                image_token_id=IMAGE,
+                image_seq_length=4,
+            ),
+            4,
+            {"pixel_values": pixels},
+        ),
+        "qwen3-vl": (  # adds features of the image to several layers
+            transformers.Qwen3VLConfig(
+                vision_config={
+                    "depth": 2,
+                    "hidden_size": 32,
+                    "num_heads": 4,
+                    "intermediate_size": 32,
+                    "patch_size": 4,
+                    "out_hidden_size": 32,
+                    "deepstack_visual_indexes": [0],
+                    "num_position_embeddings": 16,
+                },
+                text_config={**TEXT, "rope_parameters": {**rope, "mrope_interleaved": True}},
+                image_token_id=IMAGE,
+                vision_start_token_id=36,
+                vision_end_token_id=37,
+                video_token_id=38,
+            ),
+            4,
+            {
+                "pixel_values": torch.randn(16, 96),
+                "image_grid_thw": torch.tensor([[1, 4, 4]]),
+            },
+        ),
+        "lfm2-vl": (  # a hybrid decoder
+            transformers.Lfm2VlConfig(
+                vision_config={
+                    "model_type": "siglip2_vision_model",
+                    **siglip,
+                    "num_patches": 16,
+                },
+                text_config={
+                    "model_type": "lfm2",
+                    **TEXT,
+                    "layer_types": ["conv", "full_attention"],
+                    "block_auto_adjust_ff_dim": False,
+                },
+                image_token_id=IMAGE,
+                downsample_factor=2,
+            ),
+            4,
+            {
+                "pixel_values": torch.randn(1, 16, 48),
+                "spatial_shapes": torch.tensor([[4, 4]]),
+                "pixel_attention_mask": torch.ones(1, 16, dtype=torch.long),
+            },
+        ),
+    }
+
+
+DECODERS = ("internvl", "qwen3-vl", "lfm2-vl")
+
+
+def make_decoder(name: str) -> tuple[Any, dict[str, Tensor]]:
+    """A model whose processor needs torchvision, and inputs with an image."""
+    torch.manual_seed(0)
+    config, n, inputs = _decoders()[name]
+    ids = torch.tensor([[3, 4, *[IMAGE] * n, 5, 6]])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **inputs}
+    if "image_grid_thw" in inputs:
+        inputs["mm_token_type_ids"] = (ids == IMAGE).int()
+    return transformers.AutoModelForImageTextToText.from_config(config).eval(), inputs
+
+
 KINDS = {"llava": _llava, "qwen2.5-vl": _qwen, "gemma3": _gemma3, "idefics3": _idefics3}
 
 

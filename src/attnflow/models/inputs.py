@@ -376,10 +376,7 @@ def _encode(
     is_argument: whether the model takes an argument of a name. find: whether to find words.
     """
     tokenizer, ids = loaded.tokenizer, encoding["input_ids"]
-    tokens = [
-        f"<{i}>" if token is None else str(token)  # models may have more ids than the tokenizer
-        for i, token in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True)
-    ]
+    tokens = name_tokens(tokenizer, ids)
     special = find_special(tokenizer, ids, encoding["special_tokens_mask"])
     offsets = encoding.get("offset_mapping")
     word_ids = None
@@ -418,6 +415,12 @@ def _find_offsets(tokenizer: Any, ids: Sequence[int], text: str) -> list[tuple[i
         (max(span[0] + start, 0), min(span[1] + start, len(text))) if span else (0, 0)
         for span in spans
     ]
+
+
+def name_tokens(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """The tokens of ids; such as "<17>" for ids that the model knows and the tokenizer does not."""
+    names = tokenizer.convert_ids_to_tokens(list(ids))
+    return [f"<{i}>" if name is None else str(name) for i, name in zip(ids, names, strict=True)]
 
 
 def find_special(tokenizer: Any, ids: Sequence[int], mask: Sequence[int]) -> list[bool]:

@@ -18,7 +18,7 @@ from attnflow.arrays import to_numpy
 from attnflow.errors import FileError, InputError, quote
 from attnflow.explanation import ImageGrid
 from attnflow.models.hub import hub_access
-from attnflow.models.inputs import EncodedText
+from attnflow.models.inputs import EncodedText, name_tokens
 from attnflow.models.loading import LoadedModel, first_line
 from attnflow.models.vision import open_image, to_png, to_rgb, unnormalize
 from attnflow.optional import import_optional
@@ -369,8 +369,7 @@ def _name_tokens(
     tokenizer: Any, ids: Sequence[int], views: Sequence[View]
 ) -> tuple[list[str], list[bool]]:
     """The tokens by name, and whether each is special; patches are not."""
-    written = tokenizer.convert_ids_to_tokens(list(ids))
-    tokens = [f"<{i}>" if name is None else str(name) for i, name in zip(ids, written, strict=True)]
+    tokens = name_tokens(tokenizer, ids)
     marked = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     special = [i in marked for i in ids]
     for view in views:

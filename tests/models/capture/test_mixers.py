@@ -251,6 +251,15 @@ def test_padding_changes_nothing(name, side, edges):
     np.testing.assert_allclose(to_numpy(graphs[1].weights), to_numpy(expected.weights), atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["qwen3-next", "bamba", "jamba", "lfm2"])
+@pytest.mark.parametrize("edges", ["attention", "alti"])
+def test_half_precision(name, edges):
+    model, inputs = make(name), HYBRIDS[name].inputs((7,))
+    [expected], _ = capture_graphs(model, inputs, edges=edges)
+    [graph], _ = capture_graphs(model.to(torch.bfloat16), inputs, edges=edges)
+    np.testing.assert_allclose(to_numpy(graph.weights), to_numpy(expected.weights), atol=0.05)
+
+
 def test_heads_and_rollout_have_all_layers():
     model, inputs = make("qwen3-next"), HYBRIDS["qwen3-next"].inputs((7,))
     [attentions], _ = capture_attentions(model, inputs)

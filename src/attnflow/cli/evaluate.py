@@ -156,7 +156,7 @@ def _report(out: Path, output: Printed, path: Path | None, quiet: bool) -> None:
     """Write the report, and print the values."""
     from attnflow.study.export import to_csv, to_latex
     from attnflow.study.findings import gather_results
-    from attnflow.study.report import write_report
+    from attnflow.study.html_report import write_report
     from attnflow.study.study import open_study
 
     study = open_study(out)
@@ -193,7 +193,7 @@ def _print_results(results: "Results") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from attnflow.study.findings import list_warnings, state_answer
+    from attnflow.study.findings import list_warnings, state_answer, state_copies
 
     console = Console(highlight=False)
     for sentence in state_answer(results):
@@ -207,6 +207,8 @@ def _print_results(results: "Results") -> None:
         "Holm). rank: mean over texts and metrics. s: median seconds of the scores of a text."
     )
     console.print(Padding(Text(legend, style="dim"), (1, 0, 0, 0)))
+    if results.copies:
+        console.print(Text(state_copies(results), style="dim"))
     for warning in list_warnings(results):
         console.print(Text(f"note: {warning}", style="yellow"))
 
@@ -228,7 +230,8 @@ def _print_table(console: Any, results: "Results", choice: "Choice") -> None:
         table.add_column(f"{HEADINGS[name]} {arrow}", justify="right", no_wrap=True)
     table.add_column("s", justify="right")
     rows = {name: {r.explainer: r for r in results.table(name, choice).rows} for name in metrics}
-    for explainer in sorted(ranks, key=lambda name: ranks[name]):
+    named = [name for name in ranks if name not in results.copies]
+    for explainer in sorted(named, key=lambda name: ranks[name]):
         cells = [_cell(rows[name][explainer], results.table(name, choice)) for name in metrics]
         seconds = rows[metrics[0]][explainer].seconds if metrics else float("nan")
         table.add_row(explainer, f"{ranks[explainer]:.1f}", *cells, f"{seconds:.2g}")

@@ -56,6 +56,13 @@ class Results:
         return self.tables[metric, choice or self.default]
 
     @cached_property
+    def copies(self) -> Mapping[str, str]:
+        """Explainers with the same values as an earlier one, by all metrics and choices."""
+        pairs = [{row.explainer: row.copy_of for row in t.rows} for t in self.tables.values()]
+        names = {name: {pair[name] for pair in pairs} for name in self.study.explainers}
+        return {name: next(iter(of)) for name, of in names.items() if len(of) == 1 and "" not in of}
+
+    @cached_property
     def ranks(self) -> Mapping[tuple[str, Choice], tuple[dict[str, float], int]]:
         """The mean ranks of explainers, and the number of texts, by metric and choice."""
         return {
@@ -87,6 +94,15 @@ def gather_results(study: Study) -> Results:
         for choice in choices
     }
     return Results(study, choices, tables)
+
+
+def state_copies(results: Results) -> str:
+    """Return which explainers are the same as others, in a sentence; only one of them is shown."""
+    groups: dict[str, list[str]] = {}
+    for name, first in results.copies.items():
+        groups.setdefault(first, [first]).append(name)
+    named = "; ".join(" = ".join(group) for group in groups.values())
+    return f"The same on all texts by all metrics, shown and tested once: {named}."
 
 
 def kind_of(explainer: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from attnflow.corpus.settings import EngineName, Format
 from attnflow.corpus.status import OnStatus, Summary
 from attnflow.corpus.store import Folder, open_folder
 from attnflow.errors import InputError, SelectionError
+from attnflow.evaluation.orders import tie_ranks
 from attnflow.optional import import_optional
 from attnflow.study.design import Design
 
@@ -130,6 +132,25 @@ class Study:
     def explainers(self) -> tuple[str, ...]:
         """The names of all explainers, in the order of the design."""
         return tuple(dict.fromkeys(self.columns["explainer"].tolist()))
+
+    @cached_property
+    def orders(self) -> tuple[int, ...]:
+        """For each explainer, the first one that ranks the tokens of every text in the same way.
+
+        Explainers that have no scores for any text are not compared.
+        """
+        chosen = self.columns["replacement"] == self.replacements[0]
+        chosen &= self.columns["sign"] == self.columns["sign"][0]
+        orders: dict[str, list[bytes]] = {name: [] for name in self.explainers}
+        for i in np.flatnonzero(chosen):
+            scores = self.columns["scores"][i]
+            ranks = b"" if scores is None else tie_ranks(scores).tobytes()
+            orders[self.columns["explainer"][i]].append(ranks)
+        first: dict[Any, int] = {}
+        return tuple(
+            first.setdefault(tuple(order) if any(order) else name, i)
+            for i, (name, order) in enumerate(orders.items())
+        )
 
     @property
     def replacements(self) -> tuple[str, ...]:

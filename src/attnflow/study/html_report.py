@@ -36,6 +36,7 @@ from attnflow.study.findings import (
     p_text,
     select_explainers,
     state_answer,
+    state_copies,
 )
 from attnflow.study.reproduction import open_manifest, python_call, shell_call
 from attnflow.study.study import Study
@@ -215,7 +216,8 @@ def _measured(results: Results) -> str:
         "<p>Metrics that read the same curves are not independent: being first by several of them "
         "is less than it seems. Tests are paired by text (Wilcoxon), compare each explainer with "
         "random scores, and are corrected for their number within each table (Holm), not across "
-        "tables. Intervals are bootstrapped over texts, at 95 %.</p>"
+        "tables; explainers that are the same on all texts count once. Intervals are bootstrapped "
+        "over texts, at 95 %.</p>"
     )
     return f"<dl>{items}</dl>{tabulate(['metric', 'better', 'definition'], rows, caption)}{note}"
 
@@ -230,7 +232,8 @@ def _overview(results: Results) -> str:
         "<p>The rank of each explainer among all on the same text, averaged over texts: 1 is the "
         "best. Stronger colors are better ranks.</p>"
     )
-    return intro + "".join(_rank_map(results, choice) for choice in results.choices)
+    copies = f"<p>{write(state_copies(results))}</p>" if results.copies else ""
+    return intro + "".join(_rank_map(results, choice) for choice in results.choices) + copies
 
 
 def _rank_map(results: Results, choice: Choice) -> str:
@@ -251,6 +254,7 @@ def _rank_map(results: Results, choice: Choice) -> str:
         f'<tr class="{kind_of(name)}"><th scope="row">{write(explainer_title(name))}</th>'
         f"{''.join(cell(name, metric) for metric in ('', *results.metrics))}</tr>"
         for name in sorted(averages, key=lambda name: averages[name])
+        if name not in results.copies
     ]
     head = ["explainer", "all metrics", *(write(METRICS[m].title) for m in results.metrics)]
     caption = f"Mean ranks over {results.study.n_texts} texts; {write(choice)}"
@@ -301,6 +305,8 @@ def _metric_row(row: Row, table: MetricTable) -> str:
         verdict = '<span class="worse">▼ worse</span>'
     if row.explainer == table.against:
         verdict = '<span class="faint">reference</span>'
+    if row.copy_of:
+        verdict += f' <span class="faint">same as {write(explainer_title(row.copy_of))}</span>'
     if is_circular(row.explainer, table.metric):
         verdict = (
             '<span class="faint" title="the metric compares with these scores">circular</span>'
@@ -322,6 +328,8 @@ def _metric_row(row: Row, table: MetricTable) -> str:
 def _difference_diagram(results: Results, metric: str, choice: Choice) -> str:
     """Return the critical-difference diagram of a metric, and what the Friedman test says."""
     ranks, n = results.ranks[metric, choice]
+    copies = {row.explainer for row in results.table(metric, choice).rows if row.copy_of}
+    ranks = {name: value for name, value in ranks.items() if name not in copies}
     if len(ranks) < 2 or n < 2:
         return ""
     names = list(results.study.explainers)

@@ -11,6 +11,7 @@ OUT/NAME.jsonl (digits: OUT/NAME-images), unless it is there, and the study to O
 runs resume. `run --prepare` writes the data set only, for a run on another machine, which then
 needs no data. `collect` writes benchmarks/results/scoreboard-NAME.json for each study in OUT.
 
+AttnLRP needs the package lxt, which has its own license: pip install --no-deps lxt.
 The model of `digits` is made by `python examples/digits_vit.py --out FOLDER`.
 """
 
@@ -64,7 +65,8 @@ def read_entries() -> dict[str, Entry]:
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     entries = {}
     for name, values in table["entries"].items():
-        design = {**table["choices"][values["choice"]], "metrics": values["metrics"]}
+        options = {key: values[key] for key in ("metrics", "explainers") if key in values}
+        design = {**table["choices"][values["choice"]], **options}
         entries[name] = Entry(
             name, values["title"], values["kind"], values["set"], table["sets"][values["set"]],
             values["count"], values.get("model", ""), values.get("apart", False), design,

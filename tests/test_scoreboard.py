@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,34 @@ def test_page_shows_commands_marks_and_never_calls_leave_one_out_the_best() -> N
     assert "eave-one-out 0.40" not in summary
     assert "Other (apart)" in page
     assert "40 of 50 texts" in page
+
+
+def test_processes_share_the_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[tuple[int, int]] = []
+
+    class Process:
+        exitcode = 0
+
+        def __init__(self, target: Any, args: tuple[Any, ...]) -> None:
+            assert target is scoreboard.run
+            self.part = args[2]
+
+        def start(self) -> None:
+            parts.append(self.part)
+
+        def join(self) -> None:
+            pass
+
+    context = SimpleNamespace(Process=Process)
+    monkeypatch.setattr(scoreboard, "get_context", lambda _method: context)
+    (tmp_path / "minilm-mlm.jsonl").write_text("")
+    options = ["run", "minilm-mlm", "--out", str(tmp_path), "--limit", "22", "--shard-size", "5"]
+    scoreboard.main([*options, "--processes", "3"])
+    assert parts == [(0, 2), (2, 3), (3, 5)]  # 5 shards
+    Process.exitcode = 1
+    with pytest.raises(SystemExit, match="resume"):
+        scoreboard.main([*options, "--processes", "9"])
+    assert len(parts) == 3 + 5  # no process without a shard
 
 
 def test_rounding_keeps_significant_digits() -> None:

@@ -23,11 +23,13 @@ from attnflow.cli.run_options import (
     QuietOption,
     RunThreadsOption,
     ShardSizeOption,
+    ShardsOption,
     StrictOption,
     TextColumnOption,
     WorkersOption,
     add_settings,
     parse_settings,
+    parse_shards,
     run_command,
 )
 from attnflow.study.design import Design
@@ -92,6 +94,7 @@ def evaluate(  # noqa: PLR0913 - one argument for each option
     input_id: InputIdOption = None,
     strict: StrictOption = False,
     shard_size: ShardSizeOption = SHARD_SIZE,
+    shards: ShardsOption = None,
     engine: EngineOption = "local",
     threads: RunThreadsOption = None,
     workers: WorkersOption = None,
@@ -132,6 +135,7 @@ def evaluate(  # noqa: PLR0913 - one argument for each option
                 format=file_format,  # type: ignore[arg-type]
                 input_id=input_id,
                 shard_size=shard_size,
+                shards=parse_shards(shards),
                 engine=engine,  # type: ignore[arg-type]
                 threads=threads,
                 workers=workers,
@@ -144,7 +148,7 @@ def evaluate(  # noqa: PLR0913 - one argument for each option
             )
         if summary.rows > summary.rejected:
             _report(out, output, report, quiet)
-        _print_state(summary, quiet)
+        _print_state(summary, shards, quiet)
     if summary.interrupted:
         raise typer.Exit(stopper.exit_code)
 
@@ -249,11 +253,13 @@ def _cell(row: Any, table: Any) -> Any:
     return Text(f"{row.mean:.3f}{star}", style="bold" if best else "")
 
 
-def _print_state(summary: "Summary", quiet: bool) -> None:
+def _print_state(summary: "Summary", shards: str | None, quiet: bool) -> None:
     """Print what is finished, on stderr."""
     if quiet:
         return
     state = "complete" if summary.complete else "incomplete; run the same command again to resume"
+    if summary.complete and shards is not None:
+        state = f"shards {shards} are complete"
     rows = f"{summary.rows:,} rows, {summary.rejected:,} rejected"
     typer.echo(f"attnflow: {summary.folder}: {state}; {rows}", err=True)
     if summary.rejected:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.corpus.job import run_settings
+from attnflow.corpus.job import Shards, run_settings
 from attnflow.corpus.manifest import Manifest, read_manifest
 from attnflow.corpus.settings import EngineName, Format
 from attnflow.corpus.status import OnStatus, Summary
@@ -33,6 +33,7 @@ def evaluate(  # noqa: PLR0913 - one argument for each option
     format: Format | None = None,
     input_id: str | None = None,
     shard_size: int = SHARD_SIZE,
+    shards: Shards | None = None,
     engine: EngineName = "local",
     threads: int | None = None,
     workers: int | None = None,
@@ -77,6 +78,7 @@ def evaluate(  # noqa: PLR0913 - one argument for each option
         format=format,
         input_id=input_id,
         shard_size=shard_size,
+        shards=shards,
         engine=engine,
         threads=threads,
         workers=workers,

@@ -145,6 +145,7 @@ def run_parts(entry: Entry, options: argparse.Namespace) -> None:
         worker.join()
     if any(worker.exitcode for worker in workers):
         raise SystemExit(f"{entry.name}: a process failed; run the same command again to resume")
+    run(entry, options)  # nothing is left to compute; it writes that the study is complete
 
 
 def collect(entry: Entry, out: Path) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def test_processes_share_the_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         exitcode = 0
 
         def __init__(self, target: Any, args: tuple[Any, ...]) -> None:
-            assert target is scoreboard.run
+            assert target is run
             self.part = args[2]
 
         def start(self) -> None:
@@ -172,12 +172,19 @@ def test_processes_share_the_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         def join(self) -> None:
             pass
 
+    def run(_entry: Any, _options: Any, part: Any = None) -> None:
+        assert part is None
+        whole.append(len(parts))
+
+    whole: list[int] = []
     context = SimpleNamespace(Process=Process)
+    monkeypatch.setattr(scoreboard, "run", run)
     monkeypatch.setattr(scoreboard, "get_context", lambda _method: context)
     (tmp_path / "minilm-mlm.jsonl").write_text("")
     options = ["run", "minilm-mlm", "--out", str(tmp_path), "--limit", "22", "--shard-size", "5"]
     scoreboard.main([*options, "--processes", "3"])
     assert parts == [(0, 2), (2, 3), (3, 5)]  # 5 shards
+    assert whole == [3]  # afterwards
     Process.exitcode = 1
     with pytest.raises(SystemExit, match="resume"):
         scoreboard.main([*options, "--processes", "9"])

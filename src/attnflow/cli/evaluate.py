@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from attnflow.corpus.status import Summary
     from attnflow.study.findings import Choice, Results
 
-SHARD_SIZE = 10  # texts, which take seconds each
+SHARD_SIZE = 1  # a text takes seconds: a killed run loses one
 # Columns of the table in the terminal, as far as the study has them; the report has all.
 SHOWN = (
     "comprehensiveness",

@@ -305,8 +305,6 @@ def _metric_row(row: Row, table: MetricTable) -> str:
         verdict = '<span class="worse">▼ worse</span>'
     if row.explainer == table.against:
         verdict = '<span class="faint">reference</span>'
-    if row.copy_of:
-        verdict += f' <span class="faint">same as {write(explainer_title(row.copy_of))}</span>'
     if is_circular(row.explainer, table.metric):
         verdict = (
             '<span class="faint" title="the metric compares with these scores">circular</span>'
@@ -317,8 +315,11 @@ def _metric_row(row: Row, table: MetricTable) -> str:
         f"{row.wins} / {row.ties} / {row.losses}", str(row.n), number(row.seconds),
         f"{row.megabytes:.0f}" if np.isfinite(row.megabytes) else "-",
     ]  # fmt: skip
+    same = ""
+    if row.copy_of:
+        same = f'<br><span class="faint">= {write(explainer_title(row.copy_of))}</span>'
     return (
-        f'<tr class="{kind_of(row.explainer)}"><th scope="row">{write(row.title)}</th>'
+        f'<tr class="{kind_of(row.explainer)}"><th scope="row">{write(row.title)}{same}</th>'
         f'<td>{verdict}</td><td class="bar">{draw_gain(row, table)}</td>'
         + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         + "</tr>"

@@ -1,6 +1,7 @@
 """Metrics of explanations against ferret-xai and interpreto: time per text, and equal values.
 
     python -m benchmarks.evaluate_speed [--sentences FILE] [--texts 8] [--repeats 5]
+        [--packages ferret,interpreto]
 
 All packages run in one process and get the same model, texts and scores: those of all methods and
 edges of a study. The others break ties by the order of a sort; attnflow is measured with one order
@@ -302,10 +303,12 @@ def _same(peer: Interpreto, _job: Job) -> Interpreto:
     return peer
 
 
-def run_peers(loaded: LoadedModel, jobs: Sequence[Job], repeats: int) -> dict[str, Any]:
-    """Compare with each installed package."""
+def run_peers(
+    loaded: LoadedModel, jobs: Sequence[Job], repeats: int, packages: Sequence[str]
+) -> dict[str, Any]:
+    """Compare with each package that is named and installed."""
     results: dict[str, Any] = {}
-    if find_spec("ferret") is not None:
+    if "ferret" in packages and find_spec("ferret") is not None:
         for name in REPLACEMENTS:
 
             def peer(job: Job, name: str = name) -> Ferret:
@@ -314,7 +317,7 @@ def run_peers(loaded: LoadedModel, jobs: Sequence[Job], repeats: int) -> dict[st
             results[f"ferret-xai, {name}"] = compare(loaded, jobs, ERASER, peer, repeats, name) | {
                 "metrics": ERASER, "values": compare_ferret_values(loaded, jobs, name)
             }  # fmt: skip
-    if find_spec("interpreto") is not None:
+    if "interpreto" in packages and find_spec("interpreto") is not None:
         values = compare_interpreto_values(loaded, jobs)
         for size in (4, 64):
             other = Interpreto(loaded, 20, size)
@@ -373,6 +376,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=Path, help="a file with a sentence in each line")
     parser.add_argument("--texts", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--packages", default="ferret,interpreto")
     options = parser.parse_args()
     torch.set_num_threads(1)
     loaded = load_model(MODEL)
@@ -383,7 +387,7 @@ def main() -> None:
             case = make_case(loaded, text)
             target = case.steps[0].contrast.target
             jobs.append(Job(text, case.labels, explain(case), target))
-        peers = run_peers(loaded, jobs, options.repeats)
+        peers = run_peers(loaded, jobs, options.repeats, options.packages.split(","))
     middle = min(texts, key=lambda text: abs(len(loaded.tokenizer(text)["input_ids"]) - 27))
     result = {
         "date": datetime.date.today().isoformat(),

@@ -2,7 +2,7 @@
 
     python -m tools.fill_outputs docs/answers.md --models FOLDER
 
-Models are looked up in the folder, in which the examples run. Examples that share a page share their
+Models are looked up in the folder, in which the examples run. The examples of a page share their
 variables. `tests/test_docs.py` checks that a page is up to date.
 """
 

@@ -61,9 +61,13 @@ class Check:
         else:
             best += f" ({self.compared[self.best]:.2f})"
         return (
-            f"without its top tokens, p({self.label}) drops by {self.comprehensiveness:.2f}, "
-            f"without random ones by {self.random:.2f}: {verdict}; {best}."
+            f"without its top tokens, p({self.label}) {_change(self.comprehensiveness)}; "
+            f"without random ones, it {_change(self.random)}: {verdict}; {best}."
         )
+
+
+def _change(drop: float) -> str:
+    return f"drops by {drop:.2f}" if drop >= 0 else f"rises by {-drop:.2f}"
 
 
 def check_methods(

@@ -23,6 +23,7 @@ from attnflow.storage import write_atomic
 
 # The classes of transformers that adapters are made for.
 CLASSIFIER, MASKED_LM = "BertForSequenceClassification", "BertForMaskedLM"
+DISTILBERT_CLASSIFIER = "DistilBertForSequenceClassification"
 TASKS: dict[str, Task] = {CLASSIFIER: "classifier", MASKED_LM: "masked_lm"}
 LABELS = ("negative", "positive")
 DOWN, UP = ".down", ".up"  # suffixes of the names of A and B
@@ -66,7 +67,7 @@ def build_model(class_name: str, encoder: str | Path | None = None) -> tuple[Any
     """
     transformers = import_optional("transformers", "a MiniLM model")
     options: dict[str, Any] = {}
-    if class_name == CLASSIFIER:
+    if class_name != MASKED_LM:
         names = dict(enumerate(LABELS))
         options = {"id2label": names, "label2id": {name: i for i, name in names.items()}}
     with errors_only():  # the head is random
@@ -102,7 +103,7 @@ def linear_maps(model: nn.Module) -> dict[str, nn.Linear]:
     return {
         name: module
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and ".encoder.layer." in f".{name}"
+        if isinstance(module, nn.Linear) and ".layer." in name
     }
 
 

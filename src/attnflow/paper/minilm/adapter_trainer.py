@@ -70,15 +70,17 @@ def train_sentiment(
     *,
     out: str | Path,
     encoder: str | Path | None = None,
+    class_name: str = CLASSIFIER,
     device: Any = None,
     progress: Progress | None = None,
 ) -> dict[str, float]:
     """Train a sentiment classifier, write its adapter, and return its accuracy on held-out sets.
 
     out: the folder of the adapter. encoder: the folder of the encoder; default, the installed one.
+    class_name: the class of transformers to load it with.
     device: default, a GPU if there is one. progress: called with the steps done and in total.
     """
-    training = _Training(CLASSIFIER, recipe, encoder, device)
+    training = _Training(class_name, recipe, encoder, device)
     labels = torch.tensor(reviews.labels)
     rows = training.encode(reviews.texts)
 

@@ -58,10 +58,11 @@ NOUNS = {
     "graph",
     "layers",
     "optional",
+    "predictions",
     "progress",
     "registry",
     "selection",
-    "words",
+    "units",
 }
 # What a package may import from attnflow, also inside functions. Others are free, except for RULES.
 MAY_IMPORT = {

@@ -1,7 +1,7 @@
 """Attribution: the result of every method, and the steps from one Attribution to another.
 
 Steps: normalize rows or by the receptive field, and hide or unrank special tokens. Merging tokens
-into words is in `attnflow.words`. Nothing here computes a method.
+into words is in `attnflow.units`. Nothing here computes a method.
 """
 
 import re
@@ -38,6 +38,14 @@ SPECIAL_OPTIONS = ("show", "hide", "rank_out")
 Offsets: TypeAlias = tuple[tuple[int, int] | None, ...]
 
 
+@dataclass(frozen=True)
+class Row:
+    """A set of positions that share a row of scores, such as those that predict an answer."""
+
+    label: str
+    positions: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Attribution:
     """How much each input token reaches each position at each layer.
@@ -46,9 +54,10 @@ class Attribution:
     tokens: the text of every input token.
     method: the name of the method. settings: its options, as JSON values.
     layers: the numbers, from 1, of the layers on the first axis.
-    positions: the indices of the positions on the second axis.
+    positions: the indices of the positions on the second axis; of the rows, if there are rows.
     columns: the indices of the tokens on the last axis; all tokens by default.
     offsets: where each token is in the text, if known.
+    rows: the sets of positions on the second axis, if these are not single tokens.
     Raises ShapeError if the shape of scores does not match.
 
     >>> attribution = Attribution(
@@ -70,6 +79,7 @@ class Attribution:
     columns: tuple[int, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     offsets: Offsets | None = None
+    rows: tuple[Row, ...] = ()
 
     # Iteration by index would be wrong: attribution[i] is position i, which may not be selected.
     __iter__: ClassVar[None] = None
@@ -84,6 +94,11 @@ class Attribution:
                 expected=f"[..., layers, positions, tokens], here {list(expected)}",
                 fix="Pass one label for each entry of each axis.",
             )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that `positions` count: those of the rows, or else the tokens."""
+        return tuple(row.label for row in self.rows) or self.tokens
 
     def __getitem__(self, position: Position) -> Array:
         """The scores [..., layers, tokens] of a position, by its index or the text of its token."""
@@ -140,7 +155,8 @@ class Attribution:
     def to_pandas(self) -> Any:
         """The scores as a tidy data frame: one row for each layer, position and token.
 
-        Columns: layer, position (the index of the target position), index and token (of the input
+        Columns: layer, position (the index of the target position), label (of a row, if there are
+        rows), index and token (of the input
         token), start and end (its character offsets in the text; missing if unknown), score; for a
         batch also example, first.
         Raises MissingDependencyError if pandas is not installed, ShapeError for nested batches.
@@ -166,6 +182,8 @@ class Attribution:
         grid = np.meshgrid(*axes.values(), indexing="ij")
         columns = {name: values.ravel() for name, values in zip(axes, grid, strict=True)}
         index = columns["index"]
+        if self.rows:
+            columns["label"] = np.asarray(self.labels, dtype=object)[columns["position"]]
         offsets = self.offsets or (None,) * len(self.tokens)
         spans = [span or (None, None) for span in offsets]
         columns["token"] = np.asarray(self.tokens, dtype=object)[index]
@@ -186,6 +204,7 @@ class Attribution:
             "columns": list(self.columns),
             "settings": dict(self.settings),
             "offsets": self.offsets,
+            "rows": [[row.label, list(row.positions)] for row in self.rows],
         }
         storage.write(path, kind=KIND, arrays={"scores": self.scores}, header=header)
 
@@ -209,6 +228,7 @@ class Attribution:
                 columns=tuple(header["columns"]),
                 settings=dict(header["settings"]),
                 offsets=read_offsets(header.get("offsets")),
+                rows=tuple(Row(label, tuple(places)) for label, places in header.get("rows", ())),
             )
         except (KeyError, TypeError, InputError) as error:
             raise FileError(
@@ -229,7 +249,7 @@ class Attribution:
         )
 
     def _position_axis(self, position: Position) -> int:
-        index = resolve_position(self.tokens, len(self.tokens), position)
+        index = resolve_position(self.labels, len(self.labels), position)
         if index not in self.positions:
             raise SelectionError(
                 f"position {position!r} is not in the attribution",

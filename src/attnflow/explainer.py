@@ -1,4 +1,4 @@
-"""`explain` and `explain_image`: from a text or an image and a model to an Explanation.
+"""`explain` and `explain_image`: from a text, a chat or an image and a model to an Explanation.
 
 torch and transformers are imported when a function is called.
 """
@@ -16,15 +16,17 @@ from attnflow.arrays import Array
 from attnflow.attentions import Attentions
 from attnflow.edges.registry import EDGES, default_edges, fit_residual
 from attnflow.errors import AttentionError, InputError, check_choice
-from attnflow.explanation import Explanation, KeepHeads, Origin, Prediction
+from attnflow.explanation import Explanation, KeepHeads, Origin
 from attnflow.graph import AttentionGraph
 from attnflow.layers import Heads, ModelResidual, check_heads
 from attnflow.optional import import_optional
+from attnflow.predictions import Answer, Prediction
 from attnflow.selection import Position, resolve_position
-from attnflow.words import Words
+from attnflow.units import Units
 
 if TYPE_CHECKING:
     from attnflow.models.capture.merge import KeptHeads
+    from attnflow.models.generation import AnsweredText, AnswerRequest, Generate
     from attnflow.models.inputs import EncodedText
     from attnflow.models.loading import LoadedModel
     from attnflow.models.vision import EncodedImage, LoadedImageModel
@@ -45,6 +47,11 @@ class GraphOptions(TypedDict):
 class ExplainOptions(TypedDict, total=False):
     """The options of `explain`, for type checkers."""
 
+    messages: Any
+    text_pair: Any
+    generate: "Generate | None"
+    continuation: Any
+    seed: int
     tokenizer: Any
     position: Position | None
     target: int | str | None
@@ -68,13 +75,18 @@ def explain(
 
 
 @overload
-def explain(text: Any, model: Any = None, **options: Unpack[ExplainOptions]) -> Any: ...
+def explain(text: Any = None, model: Any = None, **options: Unpack[ExplainOptions]) -> Any: ...
 
 
 def explain(  # noqa: PLR0913 - one argument for each option
-    text: Any,
+    text: Any = None,
     model: Any = None,
     *,
+    messages: Any = None,
+    text_pair: Any = None,
+    generate: "Generate | None" = None,
+    continuation: Any = None,
+    seed: int = 0,
     tokenizer: Any = None,
     position: Position | None = None,
     target: int | str | None = None,
@@ -86,21 +98,31 @@ def explain(  # noqa: PLR0913 - one argument for each option
     device: Any = None,
     keep_heads: KeepHeads = "auto",
 ) -> Any:
-    """Run a model on a text, and explain its prediction.
+    """Run a model on a text, and explain its prediction or the answer that it generates.
 
     text: a string; token ids as a list, array or tensor; or a dict or BatchEncoding with
-    input_ids. A list of strings or a batch of ids runs as one batch and returns a list.
+    input_ids, or a dict with inputs_embeds. A list of strings or a batch of ids runs as one batch
+    and returns a list.
+    messages: a chat instead of a text: a list of {"role": ..., "content": ...}, or several such
+    lists. A chat that ends with a message of the assistant is explained as that answer.
+    text_pair: the second text of a pair, as in natural language inference or question answering.
+    generate: the number of tokens to generate after the text, or a dict with options of
+    `model.generate`. Each generated token is explained: see `Explanation.answer`.
+    continuation: an answer to explain that is given, as text or token ids, instead of generated.
+    seed: of sampling, if the model samples.
     model, tokenizer: as in `attnflow.load_model`; a LoadedModel can be used for many calls. By
     default the bundled verb-number model.
-    position: the position to explain, an index or the text of a token. By default the mask of a
-    masked language model, the last token of a decoder, and [CLS] or the first special token
-    otherwise.
+    position: the position to explain, an index or the text of a token; or "[MEAN]", all positions
+    together, for models that predict from their mean. By default the mask of a masked language
+    model, the last token of a decoder, [MEAN] if the model pools so, and otherwise [CLS] or the
+    first special token.
     target: the class or token to explain, by index or name; by default the predicted one. It
     affects `prediction.target` and gradient edges.
     against: a class or token to compare the target with. Gradient edges are then those of the
     difference of the two logits.
     edges: how edges are weighted, by a name in `attnflow.edges.registry.EDGES`. By default
-    "attention", as in the paper; for decoders "alti", unless residual_weight or heads are given.
+    "attention", as in the paper; for decoders and encoder-decoders "alti", unless residual_weight
+    or heads are given.
     residual_weight, heads: see `capture_graphs`.
     truncate: for inputs longer than the model's limit: "error", or "cut", which warns.
     device: where to run the model; afterwards it is moved back.
@@ -110,29 +132,40 @@ def explain(  # noqa: PLR0913 - one argument for each option
     Raises InputError for an empty or too long text, FileError if the model cannot be loaded.
     """
     _check_options(edges, residual_weight, keep_heads, heads)
-    from attnflow.models.inputs import check_argument_order, encode_inputs
+    from attnflow.models.generation import AnswerRequest, answer_prompts
+    from attnflow.models.input_kinds import check_argument_order, encode_inputs
     from attnflow.models.loading import load_model, on_device
 
     check_argument_order(text, model)
+    request = AnswerRequest(generate, continuation, seed)
     loaded = load_model(model, tokenizer)
-    encoded, is_single = encode_inputs(loaded, text, truncate=truncate)
+    encoded, is_single = encode_inputs(
+        loaded, _one_input(text, messages), text_pair=text_pair, truncate=truncate
+    )
+    answered: list[AnsweredText] = []
+    request = _read_request(request, encoded)
+    if request:
+        _check_alone(position=position, target=target, against=against)
+        with on_device(loaded.model, device):
+            answered = answer_prompts(loaded, encoded, request)
+        encoded = [text.encoded for text in answered]
     batches = [[example] for example in encoded] if not loaded.supports_batches else [encoded]
     limit = HEADS_LIMIT // len(batches) if keep_heads == "auto" else None
     is_default = edges is None and residual_weight is None and heads == "mean"
-    chosen = edges or default_edges(is_causal=is_default and loaded.is_causal)
+    chosen = edges or default_edges(has_decoder=is_default and loaded.generates)
     options: GraphOptions = {"residual_weight": residual_weight, "heads": heads, "edges": chosen}
-    explained = _Explained(position, target, against)
+    explained = _Explained(position, target, against, tuple(answered))
     origin = Origin(None, model, tokenizer, against)
-    explanations = []
+    explanations: list[Explanation] = []
     with on_device(loaded.model, device):
         for batch in batches:
             kept_heads = _kept_heads(keep_heads, limit)
             try:
                 explanations += _explain_batch(loaded, batch, explained, options, kept_heads)
             except AttentionError as error:
-                if edges is not None or chosen == default_edges(is_causal=False):
+                if edges is not None or chosen == default_edges(has_decoder=False):
                     raise
-                chosen = default_edges(is_causal=False)
+                chosen = default_edges(has_decoder=False)
                 warn(f"{error.given}. The edges are {chosen!r} instead.", stacklevel=2)
                 options["edges"] = chosen
                 kept_heads = _kept_heads(keep_heads, limit)
@@ -144,11 +177,50 @@ def explain(  # noqa: PLR0913 - one argument for each option
 
 @dataclass(frozen=True)
 class _Explained:
-    """What is explained: a position, and the score of a target there."""
+    """What is explained: a position and the score of a target there, or the answers."""
 
     position: Position | None
     target: int | str | None
     against: int | str | None
+    answers: "tuple[AnsweredText, ...]" = ()
+
+
+def _one_input(text: Any, messages: Any) -> Any:
+    """The text or the messages, whichever was given."""
+    if (text is None) == (messages is None):
+        raise InputError(
+            "no text was given" if text is None else "a text and messages were given",
+            expected="a text, token ids, a mapping with input_ids, or messages",
+            fix="Pass a text, or messages=[...] without a text.",
+        )
+    return messages if text is None else text
+
+
+def _read_request(request: "AnswerRequest", encoded: "Sequence[EncodedText]") -> "AnswerRequest":
+    """The request, with the answers of chats that have one."""
+    given = [text.continuation for text in encoded if text.continuation is not None]
+    if not given:
+        return request
+    if request or len(given) < len(encoded):
+        raise InputError(
+            "a chat ends with a message of the assistant"
+            + (", and generate or continuation was given" if request else ", and another does not"),
+            expected="chats that all end with an answer, or none",
+            fix="Remove the last message to generate another answer.",
+        )
+    return replace(request, continuation=given)
+
+
+def _check_alone(**options: Any) -> None:
+    """Raise InputError for options that do not go with an answer."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(
+                f"{name} is {value!r}, and an answer is explained",
+                expected="one of the two",
+                fix=f"Leave out {name}: an answer is explained at its own tokens. Parts of it are "
+                "selected afterwards: explanation.rollout(answer='Paris').",
+            )
 
 
 def _check_options(
@@ -171,17 +243,31 @@ def _explain_batch(
     from attnflow.models.capture.api import capture_graphs
     from attnflow.models.inputs import collate
     from attnflow.models.prediction import (
+        answer_scores,
+        find_pooled,
         logits_of_batch,
         predict,
+        predict_answer,
         resolve_contrast,
         resolve_explained,
     )
 
-    positions = [resolve_explained(loaded, example, explained.position) for example in encoded]
+    answers = {id(answer.encoded): answer for answer in explained.answers}
+    pooled = [find_pooled(loaded, example, explained.position) for example in encoded]
+    positions = [
+        answers[id(example)].first - 1
+        if id(example) in answers
+        else places[0]
+        if places
+        else resolve_explained(loaded, example, explained.position)
+        for example, places in zip(encoded, pooled, strict=True)
+    ]
     target = explained.target
 
     def target_scores(output: Any) -> Any:
         """The score of each example's target, [examples], for gradient edges."""
+        if answers:
+            return answer_scores(loaded, output.logits, [answers[id(text)] for text in encoded])
         logits = logits_of_batch(loaded, output.logits, encoded, positions)
         scores = [
             resolve_contrast(loaded, row, target, explained.against).score(row) for row in logits
@@ -197,7 +283,13 @@ def _explain_batch(
         **options,
     )
     predictions: list[Prediction | None] = [None] * len(encoded)
-    if loaded.task != "encoder":
+    read: list[Answer | None] = [None] * len(encoded)
+    if answers:
+        pairs = zip(encoded, output.logits, strict=True)
+        steps = [predict_answer(loaded, logits, answers[id(text)]) for text, logits in pairs]
+        read = [answers[id(text)].read(rows) for text, rows in zip(encoded, steps, strict=True)]
+        predictions = [rows[0] for rows in steps]
+    elif loaded.task != "encoder":
         logits = logits_of_batch(loaded, output.logits, encoded, positions)
         for row in logits:
             resolve_contrast(loaded, row, target, explained.against)  # raises for a wrong name
@@ -215,6 +307,9 @@ def _explain_batch(
             heads=None if heads is None else heads[i],
             model=_display_name(loaded.name),
             offsets=example.offsets,
+            answer=read[i],
+            segments=example.segments,
+            positions=pooled[i],
         )
         for i, example in enumerate(encoded)
     ]
@@ -281,7 +376,7 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
     name, picture = open_image(image)  # first, because loading the model may take long
     loaded = load_image_model(model, processor)
     encoded = encode_image(loaded, picture, name)
-    chosen = edges or default_edges(is_causal=False)
+    chosen = edges or default_edges(has_decoder=False)
     options: GraphOptions = {"residual_weight": residual_weight, "heads": heads, "edges": chosen}
     kept_heads = _kept_heads(keep_heads, HEADS_LIMIT if keep_heads == "auto" else None)
     with on_device(loaded.model, device):
@@ -302,7 +397,7 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
         text=encoded.name,
         tokens=tokens,
         special=special,
-        words=Words(tokens, tuple((i,) for i in range(len(tokens))), special),
+        words=Units(tokens, tuple((i,) for i in range(len(tokens))), special),
         position=resolve_position(tokens, len(tokens), CLS if position is None else position),
         prediction=prediction,
         graph=graph,

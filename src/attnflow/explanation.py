@@ -18,6 +18,7 @@ from attnflow.attribution import (
     Attribution,
     Normalize,
     Offsets,
+    Row,
     Special,
     apply_special,
     check_normalize,
@@ -38,6 +39,7 @@ from attnflow.errors import (
 from attnflow.graph import AttentionGraph
 from attnflow.layers import Heads, ResidualWeight
 from attnflow.methods.registry import METHODS
+from attnflow.predictions import WHOLE, Answer, Outcome, Parts, Prediction, Segment
 from attnflow.progress import Progress
 from attnflow.selection import (
     Layers,
@@ -47,12 +49,15 @@ from attnflow.selection import (
     resolve_position,
     resolve_positions,
 )
-from attnflow.words import Words, find_words
+from attnflow.units import Units, find_words, group_by_spans, name_spans, split_sentences
 
 KIND = "explanation"
 
 # Whether to keep the attention of each head; "auto" keeps it if it is not too large.
 KeepHeads: TypeAlias = Literal["auto"] | bool
+# What scores are given for: tokens, words, sentences, segments, or spans of the text by name.
+UnitsOption: TypeAlias = str | Units | Mapping[str, Any] | Sequence[Any]
+UNITS = ("tokens", "words", "sentences", "segments")
 
 
 class AttributeOptions(TypedDict, total=False):
@@ -60,8 +65,10 @@ class AttributeOptions(TypedDict, total=False):
 
     layers: Layers
     positions: Positions
+    answer: Parts
     normalize: Normalize
     words: bool
+    units: UnitsOption | None
     special: Special
     threads: int | None
     progress: Progress | None
@@ -80,44 +87,6 @@ class ViewOptions(TypedDict, total=False):
     words: bool
     special: Special
     top: int
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A class or token that the model can predict, and its probability."""
-
-    label: str
-    index: int
-    probability: float
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What the model predicts, and which outcome is explained.
-
-    kind: "class", "masked word" or "next token".
-    top: the five most probable outcomes, best first.
-    target: the outcome to explain; the most probable one by default.
-    """
-
-    kind: str
-    top: tuple[Outcome, ...]
-    target: Outcome
-
-    @property
-    def label(self) -> str:
-        """The most probable class, word or token."""
-        return self.top[0].label
-
-    @property
-    def index(self) -> int:
-        """The index of the most probable outcome among the classes or in the vocabulary."""
-        return self.top[0].index
-
-    @property
-    def probability(self) -> float:
-        """The probability of the most probable outcome."""
-        return self.top[0].probability
 
 
 @dataclass(frozen=True)
@@ -158,7 +127,10 @@ class Explanation:
 
     text: the input. tokens: the input as the model sees it. special: whether each token is special.
     words: the tokens grouped into words. offsets: where each token is in the text, if known.
-    position: the index of the explained position.
+    position: the index of the explained position. positions: several positions that are explained
+    together, such as those of a model that predicts from their mean.
+    answer: what the model generated or was made to predict; it is part of text and tokens.
+    segments: named parts of the input, such as the messages of a chat or the texts of a pair.
     prediction: the prediction at this position; None for a plain encoder.
     graph: the attention graph. image: the image, for a vision model.
     heads: the attention of each head, if it was kept. model: the name of the model.
@@ -169,7 +141,7 @@ class Explanation:
     text: str
     tokens: tuple[str, ...]
     special: tuple[bool, ...]
-    words: Words
+    words: Units
     position: int
     prediction: Prediction | None
     graph: AttentionGraph
@@ -177,6 +149,9 @@ class Explanation:
     heads: Attentions | None = None
     model: str = ""
     offsets: Offsets | None = None
+    answer: Answer | None = None
+    segments: tuple[Segment, ...] = ()
+    positions: tuple[int, ...] = ()
     origin: Origin | None = None
     checks: dict[str, Any] = field(default_factory=dict)
     _cache: dict[Any, Attribution] = field(default_factory=dict, init=False)
@@ -269,14 +244,16 @@ class Explanation:
             graph, position=position, text=text, special=special, heads=attentions
         )
 
-    def attribute(
+    def attribute(  # noqa: PLR0913 - one argument for each option
         self,
         method: str,
         *,
         layers: Layers = None,
         positions: Positions = None,
+        answer: Parts = None,
         normalize: Normalize = "none",
         words: bool = False,
+        units: UnitsOption | None = None,
         special: Special = "show",
         threads: int | None = None,
         progress: Progress | None = None,
@@ -287,10 +264,17 @@ class Explanation:
         layers: numbers from 1, -1 for the last; all by default.
         positions: indices or texts of tokens; the explained position by default. Use
         range(len(explanation.tokens)) for all.
+        answer: which part of the answer to explain, if there is one and no positions are given:
+        "whole" (the default), "tokens", "words" or "sentences" for a row each, a part of its text,
+        or another part; see `Answer.rows`. Scores are averaged over the positions that predict a
+        part; the flow of a part is one maximum flow. `top` ranks the tokens of the prompt.
         normalize: "none", "rows", or "receptive_field", which is meant for decoders.
         words: merge the tokens of each word. Scores are summed over the tokens attended to, and
         averaged over the attending tokens; the flow of a word is one maximum flow, see `flow`.
         Positions are then indices or texts of words.
+        units: what to merge tokens into instead: "words", "sentences", "segments" (the messages of
+        a chat, the texts of a pair), or parts of the text by name, such as {"claim": "the earth is
+        flat", "source": (120, 260)}. Positions stay tokens.
         special: "show" special tokens such as [CLS], "hide" them (without rescaling the others),
         or "rank_out" (keep them, but exclude them from `top`).
         threads, progress: for methods that take them, such as flow.
@@ -300,26 +284,124 @@ class Explanation:
         check_choice("words", words, (False, True))
         check_normalize(normalize)
         check_special(special)
-        selected = self._selected_positions(positions, words)
         check_function("progress", progress)
         check_count("threads", threads)
+        merged = self.find_units("words" if words and units is None else units)
+        rows = self._selected_rows(positions, answer)
+        selected: tuple[int, ...] | None = None
+        if not rows and units is not None:
+            chosen = self._selected_positions(positions, words=False)
+            rows = tuple(Row(self.tokens[i], (i,)) for i in chosen)
+        elif not rows:
+            selected = self._selected_positions(positions, words)
         numbers = None if layers is None else resolve_layers(self.graph.n_layers, layers)
-        key = (method, numbers, normalize, selected, words)
+        key = (method, numbers, normalize, selected, rows, merged)
         if key not in self._cache:
             result = registered.attribute(
                 self.graph,
                 layers=numbers,
                 positions=selected,
-                words=self.words if words else None,
+                rows=rows,
+                units=merged,
                 normalize=normalize,
                 threads=threads,
                 progress=progress,
             )
-            offsets = self.words.merge_offsets(self.offsets) if words else self.offsets
-            self._cache[key] = replace(result, offsets=offsets)
+            offsets = self.offsets if merged is None else merged.merge_offsets(self.offsets)
+            self._cache[key] = self._unrank_answer(replace(result, offsets=offsets), merged)
         return apply_special(
-            self._cache[key], special, self.words.special if words else self.special
+            self._cache[key], special, self.special if merged is None else merged.special
         )
+
+    def find_units(self, units: UnitsOption | None) -> Units | None:
+        """Return the units of the text, as `attribute` takes them; None for tokens.
+
+        Raises InputError for units that are not in the text.
+        """
+        if units is None or isinstance(units, Units):
+            return units
+        if isinstance(units, str):
+            check_choice("units", units, UNITS)
+            if units == "tokens":
+                return None
+            if units == "words":
+                return self.words
+        if units == "segments":
+            return self._segment_units()
+        if units == "sentences":
+            spans = self._sentences()
+            names = [self.text[start:end] for start, end in spans]
+        else:
+            spans, names = name_spans(self.text, units)
+        return group_by_spans(spans, names, special=self.special, offsets=self.offsets)
+
+    def _sentences(self) -> list[tuple[int, int]]:
+        """The sentences of each segment, or else of the prompt and the answer, in characters."""
+        end = len(self.text) if self.answer is None else self.answer.start
+        parts = [(0, end), (end, len(self.text))]
+        if self.segments and self.offsets is not None:
+            places = [self.offsets[part.start : part.stop] for part in self.segments]
+            known = [[span for span in spans if span is not None] for spans in places]
+            parts = [(spans[0][0], spans[-1][1]) for spans in known if spans]
+            if self.answer is not None and parts[0][0] >= end:  # a prompt without segments
+                parts.insert(0, (0, end))
+        return [
+            (start + first, start + last)
+            for start, stop in parts
+            for first, last in split_sentences(self.text[start:stop])
+        ]
+
+    def _segment_units(self) -> Units:
+        """The segments as units; tokens outside of them are special units or the rest."""
+        owner = {i: n for n, part in enumerate(self.segments) for i in range(part.start, part.stop)}
+        spans = tuple((owner.get(i, -1), owner.get(i, -1) + 1) for i in range(len(self.tokens)))
+        if not self.segments:
+            raise InputError(
+                "units is 'segments', and the input has none",
+                expected="a chat, a pair of texts, or a text with an answer",
+                fix="Use units='sentences', or name spans of the text.",
+            )
+        names = [part.name for part in self.segments]
+        return group_by_spans(
+            [(n, n + 1) for n in range(len(names))],
+            number_repeated(names),
+            special=[s and i not in owner for i, s in enumerate(self.special)],
+            offsets=spans,
+        )
+
+    def _selected_rows(self, positions: Positions, answer: Parts) -> tuple[Row, ...]:
+        """The sets of positions to explain; none if single positions are."""
+        if self.answer is None and answer is not None:
+            raise InputError(
+                "a part of the answer was selected, and there is no answer",
+                expected="an explanation of generated text",
+                fix="Call explain with generate=40 or continuation=...",
+            )
+        if positions is not None and answer is not None:
+            raise InputError(
+                "positions and a part of the answer were both selected",
+                expected="one of them",
+                fix="Leave out positions.",
+            )
+        if positions is not None:
+            return ()
+        if self.answer is not None:
+            units = None
+            if answer in ("words", "sentences"):
+                units = self.find_units(str(answer))
+            return self.answer.rows(WHOLE if answer is None else answer, units)
+        if len(self.positions) > 1:
+            return (Row(f"{len(self.positions)} positions", self.positions),)
+        return ()
+
+    def _unrank_answer(self, attribution: Attribution, units: Units | None) -> Attribution:
+        """Exclude the answer from `top`, if a part of the answer is explained."""
+        if self.answer is None or not attribution.rows:
+            return attribution
+        own = set(self.answer.tokens)
+        groups = units.groups if units is not None else [(i,) for i in range(len(self.tokens))]
+        unranked = [i for i, group in enumerate(groups) if own >= set(group)]
+        return replace(attribution, settings={**attribution.settings, "unranked": unranked})
 
     def raw(self, **options: Unpack[AttributeOptions]) -> Attribution:
         """Raw attention of the position to the layer below. Options: see `attribute`."""
@@ -465,6 +547,9 @@ def _pack(explanation: Explanation) -> tuple[dict[str, Any], dict[str, Any]]:
         "prediction": explanation.prediction and asdict(explanation.prediction),
         "model": explanation.model,
         "offsets": explanation.offsets,
+        "answer": explanation.answer and asdict(explanation.answer),
+        "segments": [asdict(segment) for segment in explanation.segments],
+        "positions": explanation.positions,
         "graph": {
             "tokens": graph.tokens,
             "residual_weights": graph.residual_weights,
@@ -498,21 +583,54 @@ def _unpack(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> Explanation
         text=header["text"],
         tokens=tuple(header["tokens"]),
         special=tuple(header["special"]),
-        words=Words(
+        words=Units(
             tuple(words["texts"]),
             tuple(tuple(group) for group in words["groups"]),
             tuple(words["special"]),
         ),
         position=header["position"],
-        prediction=prediction
-        and Prediction(
-            prediction["kind"],
-            tuple(Outcome(**outcome) for outcome in prediction["top"]),
-            Outcome(**prediction["target"]),
-        ),
+        prediction=prediction and _read_prediction(prediction),
         graph=graph,
         image=image and ImageGrid(png=bytes(arrays["image"]), **image),
         heads=Attentions(layers, graph.tokens) if layers else None,
         model=header["model"],
         offsets=read_offsets(header["offsets"]),
+        answer=_read_answer(header.get("answer")),
+        segments=tuple(Segment(**segment) for segment in header.get("segments", ())),
+        positions=tuple(header.get("positions", ())),
     )
+
+
+def _read_prediction(values: Mapping[str, Any]) -> Prediction:
+    top = tuple(Outcome(**outcome) for outcome in values["top"])
+    return Prediction(values["kind"], top, Outcome(**values["target"]))
+
+
+def _read_answer(values: Mapping[str, Any] | None) -> Answer | None:
+    if values is None:
+        return None
+    offsets = read_offsets(values["offsets"])
+    assert offsets is not None
+    return Answer(
+        text=values["text"],
+        first=values["first"],
+        start=values["start"],
+        steps=tuple(_read_prediction(step) for step in values["steps"]),
+        offsets=offsets,
+        special=tuple(values["special"]),
+        settings=values["settings"],
+    )
+
+
+def number_repeated(names: Sequence[str]) -> list[str]:
+    """Names with numbers where they repeat.
+
+    >>> number_repeated(["user", "assistant", "user"])
+    ['user 1', 'assistant', 'user 2']
+    """
+    seen: dict[str, int] = {}
+    numbered = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        numbered.append(f"{name} {seen[name]}" if list(names).count(name) > 1 else name)
+    return numbered

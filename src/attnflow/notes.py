@@ -21,12 +21,13 @@ from attnflow.explanation import Explanation
 from attnflow.presentation import edges_name
 from attnflow.selection import Position, resolve_position
 from attnflow.token_text import readable_tokens
-from attnflow.words import NOT_ADDITIVE, without_start
+from attnflow.units import NOT_ADDITIVE, SPECIAL_TOKENS, without_start
 
 SINK = 0.5  # the share of a row from which tokens without content are reported as sinks
 PART_OF_SINK = 0.05  # the share from which a token counts as one of them
 TIMES = 3.0  # flows do not add up: a sink has so many times the flow of any other token
 SPECIAL = 0.75  # the share of all special tokens, with the position itself, that is reported
+NO_TOKEN = -1  # the index of a row that is a set of positions
 OWN = 0.9  # the share of a row from which the position itself is reported
 TIED = 1e-9  # relative difference of scores that count as equal
 FLAT = 0.7  # scores are flat if the lowest is at least this share of the highest
@@ -64,7 +65,10 @@ def find_notes(
     scores = to_numpy(attribution.row(position=position, layer=layer)).astype(np.float64)
     index = attribution.positions[0]
     if position is not None:
-        index = resolve_position(attribution.tokens, len(attribution.tokens), position)
+        index = resolve_position(attribution.labels, len(attribution.labels), position)
+    if attribution.rows:
+        members = attribution.rows[index].positions
+        index = members[0] if len(members) == 1 else NO_TOKEN
     row = _Row(attribution, scores, index, tuple(special), causal)
     if causal and index == 0:
         return ["The first position attends to nothing but itself."]
@@ -90,10 +94,14 @@ def explanation_notes(
     advice: bool = True,
 ) -> list[str]:
     """The notes on a row of an attribution of an explanation; see `find_notes`."""
-    merged = attribution.tokens != explanation.tokens
+    special = explanation.special
+    if attribution.tokens == explanation.words.texts:
+        special = explanation.words.special
+    elif attribution.tokens != explanation.tokens:
+        special = tuple(text == SPECIAL_TOKENS for text in attribution.tokens)
     return find_notes(
         attribution,
-        special=explanation.words.special if merged else explanation.special,
+        special=special,
         causal=explanation.graph.causal,
         position=position,
         layer=layer,
@@ -140,7 +148,8 @@ class _Row:
     def reached(self) -> list[int]:
         """The axes of the tokens that the position can attend to."""
         columns = self.attribution.columns
-        return [i for i, c in enumerate(columns) if not self.causal or c <= self.index]
+        sees_all = not self.causal or self.index == NO_TOKEN
+        return [i for i, c in enumerate(columns) if sees_all or c <= self.index]
 
     @property
     def own(self) -> int | None:
@@ -229,7 +238,8 @@ def _sink_note(row: _Row) -> _Note | None:
 
 def _special_note(row: _Row) -> _Note | None:
     """A special position, such as [CLS], that keeps most of the row with other special tokens."""
-    if row.own is None or not row.adds_up or not row.special[row.index]:
+    is_token = row.own is not None and row.index != NO_TOKEN
+    if not is_token or not row.adds_up or not row.special[row.index]:
         return None
     total = float(row.scores.sum())
     axes = [i for i in row.reached if row.special[row.attribution.columns[i]]]

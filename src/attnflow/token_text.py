@@ -7,7 +7,7 @@ with byte fallback write "<0xC3>". A character may be spread over several tokens
 import re
 from collections.abc import Sequence
 
-from attnflow.words import STARTS
+from attnflow.units import STARTS
 
 SPACE, NEWLINE = "\u0120", "\u010a"  # in byte-level vocabularies
 BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # a byte in SentencePiece vocabularies

@@ -89,14 +89,15 @@ def test_a_real_encoder_scores_as_explain_does():
 def test_every_kind_of_model_scores_as_explain_does(kind, tmp_path):
     folder = save_model(tmp_path, kind)
     scorer, results = score(Settings(model=folder, methods=ALL))
-    assert compare_with_explain(scorer, results) < CLOSE
-    is_decoder = kind.startswith("GPT2")
-    assert scorer.settings.edges == ("alti" if is_decoder else "attention")
-    assert scorer.padded == (kind != "T5" and not is_decoder)
-    if is_decoder:
+    # Differences of L1 norms in float32 round more than attention weights do.
+    assert compare_with_explain(scorer, results) < (10 * CLOSE if kind == "T5" else CLOSE)
+    has_decoder = kind.startswith("GPT2") or kind == "T5"
+    assert scorer.settings.edges == ("alti" if has_decoder else "attention")
+    assert scorer.padded == (not has_decoder)
+    if has_decoder:
         scorer, results = score(Settings(model=folder, methods=ALL, edges="attention"))
         assert compare_with_explain(scorer, results) < CLOSE
-        assert scorer.padded
+        assert scorer.padded == (kind != "T5")
 
 
 def test_a_masked_language_model_rejects_texts_without_exactly_one_mask(tmp_path):

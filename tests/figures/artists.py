@@ -5,8 +5,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from attnflow import AttentionGraph
-from attnflow.explanation import Explanation, Outcome, Prediction
-from attnflow.words import find_words
+from attnflow.explanation import Explanation
+from attnflow.predictions import Outcome, Prediction
+from attnflow.units import find_words
 
 TOUCHING = 0.5  # pixels at 200 dpi that boxes of text may share
 

@@ -13,13 +13,13 @@ from attnflow.graph import AttentionGraph
 from attnflow.methods.flow import flow, flow_bounds, flow_path, group_flow, saturation
 from attnflow.methods.registry import METHODS
 from attnflow.methods.rollout import rollout
-from attnflow.words import Words
+from attnflow.units import Units
 from tests.maxflow.networks import flow_by_networkx
 from tests.maxflow.test_groups import flow_between_sets
 from tests.refusal import refusal
 from tests.weights import TWO_LAYERS, random_attention, stochastic
 
-WORDS = Words(("the", "cabinets", "is"), ((0,), (1, 2, 3), (4, 5)), (False,) * 3)
+WORDS = Units(("the", "cabinets", "is"), ((0,), (1, 2, 3), (4, 5)), (False,) * 3)
 
 
 def test_two_tokens_two_layers_by_hand():
@@ -216,7 +216,7 @@ def test_words_are_sets_and_attending_ones_are_averaged(causal):
     if causal:
         weights = np.tril(weights) / np.tril(weights).sum(-1, keepdims=True)
     graph = AttentionGraph.from_weights(weights)
-    result = flow(graph, words=WORDS)
+    result = flow(graph, units=WORDS)
     assert result.tokens == WORDS.texts
     assert result.settings["words"] is True
     for layer, i, j in np.ndindex(3, 3, 3):
@@ -225,15 +225,15 @@ def test_words_are_sets_and_attending_ones_are_averaged(causal):
         expected = raw / len(positions)
         assert result.scores[layer, i, j] == pytest.approx(expected, abs=1e-9)
     assert (result.scores <= 1 + 1e-12).all()
-    merged = METHODS["rollout"].attribute(graph, words=WORDS)
+    merged = METHODS["rollout"].attribute(graph, units=WORDS)
     assert (result.scores[:, 0] >= merged.scores[:, 0] - 1e-12).all()  # from one position
-    assert METHODS["flow"].attribute(graph, words=WORDS).scores.tolist() == result.scores.tolist()
+    assert METHODS["flow"].attribute(graph, units=WORDS).scores.tolist() == result.scores.tolist()
 
 
 def test_chosen_words():
     graph = AttentionGraph.from_weights(random_attention(3, 6, 6, seed=5))
-    everything = flow(graph, words=WORDS).scores
-    result = flow(graph, words=WORDS, layers=[3], positions="is", tokens=["cabinets", 0])
+    everything = flow(graph, units=WORDS).scores
+    result = flow(graph, units=WORDS, layers=[3], positions="is", tokens=["cabinets", 0])
     assert (result.positions, result.columns) == ((2,), (1, 0))
     assert result.scores == pytest.approx(everything[[2]][:, [2]][:, :, [1, 0]], abs=1e-12)
     assert result.top(1, position="is")[0][0] in WORDS.texts
@@ -241,11 +241,11 @@ def test_chosen_words():
 
 def test_normalization_of_words():
     graph = AttentionGraph.from_weights(random_attention(3, 6, 6, seed=5))
-    plain, uniform = flow(graph, words=WORDS).scores, flow(graph.uniform(), words=WORDS).scores
-    rows = flow(graph, words=WORDS, normalize="rows").scores
+    plain, uniform = flow(graph, units=WORDS).scores, flow(graph.uniform(), units=WORDS).scores
+    rows = flow(graph, units=WORDS, normalize="rows").scores
     assert rows == pytest.approx(plain / plain.sum(-1, keepdims=True), abs=1e-12)
     ratio = plain / uniform
-    by_field = METHODS["flow"].attribute(graph, words=WORDS, normalize="receptive_field").scores
+    by_field = METHODS["flow"].attribute(graph, units=WORDS, normalize="receptive_field").scores
     assert by_field == pytest.approx(ratio / ratio.sum(-1, keepdims=True), abs=1e-12)
 
 
@@ -255,8 +255,8 @@ def test_words_of_an_encoder_decoder():
     graph = AttentionGraph.encoder_decoder(
         encoder=encoder, decoder=decoder, cross=random_attention(2, 1, 3, 2, seed=2)
     )
-    words = Words(("source", "target", "end"), ((0, 1), (2, 3), (4,)), (False,) * 3)
-    result = flow(graph, words=words)
+    words = Units(("source", "target", "end"), ((0, 1), (2, 3), (4,)), (False,) * 3)
+    result = flow(graph, units=words)
     assert result.scores[:2, 1].tolist() == [[0.0, 1.0, 0.0]] * 2  # only carried so far
     for layer in range(2, 6):
         raw = flow_between_sets(graph.capacities(), layer + 1, (2, 3), (0, 1))
@@ -276,10 +276,10 @@ def test_layers_of_unequal_width():
 
 def test_saturation_of_words():
     graph = AttentionGraph.from_weights(np.full((8, 6, 6), 1 / 6))
-    result = flow(graph, words=WORDS)
+    result = flow(graph, units=WORDS)
     # "the" sends 1 to each word; "cabinets" sends 3, which only a word of three tokens receives;
     # "is" sends 2.
-    shares = saturation(graph, result, words=WORDS)
+    shares = saturation(graph, result, units=WORDS)
     assert shares[-1] == pytest.approx([1, 1 / 3, 2 / 3])
     assert result.settings["saturated"]["8"] == pytest.approx(2 / 3, abs=1e-4)
     with refusal(InputError, "3", "6"):

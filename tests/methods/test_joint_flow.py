@@ -13,7 +13,7 @@ from attnflow.methods.flow import flow, group_flow
 from attnflow.methods.joint_flow import joint_flow
 from attnflow.methods.registry import METHODS, default_methods
 from attnflow.methods.rollout import rollout
-from attnflow.words import Words
+from attnflow.units import Units
 from tests.refusal import refusal
 from tests.weights import TWO_LAYERS, random_attention, stochastic
 
@@ -49,12 +49,12 @@ def test_it_is_nearer_to_flow_than_rollout():
 
 def test_words_are_sums_and_at_most_their_flow():
     graph = AttentionGraph.from_weights(random_attention(3, 6, 6, seed=5))
-    words = Words(("the", "cabinets", "is"), ((0,), (1, 2, 3), (4, 5)), (False,) * 3)
+    words = Units(("the", "cabinets", "is"), ((0,), (1, 2, 3), (4, 5)), (False,) * 3)
     by_token = joint_flow(graph).scores
-    by_word = METHODS["joint_flow"].attribute(graph, words=words).scores
+    by_word = METHODS["joint_flow"].attribute(graph, units=words).scores
     assert by_word[:, 0, 1] == pytest.approx(by_token[:, 0, 1:4].sum(-1))
     assert by_word.sum(-1) == pytest.approx(np.ones((3, 3)))
-    assert (by_word[:, 0] <= flow(graph, words=words).scores[:, 0] + 1e-11).all()
+    assert (by_word[:, 0] <= flow(graph, units=words).scores[:, 0] + 1e-11).all()
 
 
 def test_rows_that_do_not_sum_to_one():

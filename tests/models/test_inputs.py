@@ -5,13 +5,12 @@ import pytest
 import torch
 
 from attnflow.errors import InputError
+from attnflow.models.input_kinds import check_argument_order, encode_inputs
 from attnflow.models.inputs import (
     CHARACTERS_PER_TOKEN,
     EncodedText,
     InvalidText,
-    check_argument_order,
     collate,
-    encode_inputs,
     encode_text,
     encode_texts,
 )
@@ -30,7 +29,7 @@ def loaded():
 
 
 def same(one: EncodedText, other: EncodedText) -> bool:
-    """Whether the model sees the same in both, up to offsets, which token ids do not have."""
+    """Whether the model sees the same in both, up to offsets, which may include a space."""
     return (
         (one.tokens, one.special, one.words) == (other.tokens, other.special, other.words)
         and one.text == other.text
@@ -51,7 +50,7 @@ def test_special_tokens_in_the_text_have_offsets(loaded):
     assert encode_text(loaded, "key [SEP]").offsets == (None, (0, 3), (4, 9), None)
 
 
-def test_slow_tokenizers_have_no_offsets(loaded):
+def test_slow_tokenizers_have_offsets_by_decoding(loaded):
     class Slow:
         is_fast = False
 
@@ -62,7 +61,12 @@ def test_slow_tokenizers_have_no_offsets(loaded):
             return loaded.tokenizer(text, **options)
 
     slow = LoadedModel(loaded.model, Slow(), loaded.task, loaded.name, loaded.max_length)
-    assert encode_text(slow, TEXT).offsets is None
+    encoded = encode_text(slow, TEXT)
+    spans = [TEXT[slice(*span)].strip() for span in encoded.offsets or () if span]
+    assert spans == ["the", "key", "to", "cabinets"]
+    assert encoded.words == encode_text(loaded, TEXT).words
+    changed = encode_text(slow, "the KEY to cabinets")  # the vocabulary is in lower case
+    assert changed.offsets is None
 
 
 def test_one_text(loaded):
@@ -89,7 +93,8 @@ def test_token_ids_are_those_of_the_text(loaded, convert):
     [encoded], single = encode_inputs(loaded, convert(IDS))
     assert single
     assert same(encoded, encode_text(loaded, TEXT))
-    assert encoded.offsets is None
+    spans = [TEXT[slice(*span)].strip() for span in encoded.offsets or () if span]
+    assert spans == ["the", "key", "to", "cabinets"]
 
 
 @pytest.mark.parametrize(

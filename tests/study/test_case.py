@@ -1,14 +1,18 @@
 """Cases: the prediction of a text, the units that are ranked, and the evidence."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from attnflow import explain
 from attnflow.errors import InputError, SelectionError
-from attnflow.models.inputs import encode_inputs, encode_text
+from attnflow.models.input_kinds import encode_inputs
+from attnflow.models.inputs import encode_text
 from attnflow.models.prediction import Contrast
-from attnflow.study.case import Question, find_spans, make_case
+from attnflow.study.case import Question, make_case
+from attnflow.units import find_spans
 from tests.models.checkpoints import VOCABULARY, make_loaded
 from tests.refusal import refusal
 from tests.study.small_models import make_encoder_decoder, make_llama, make_pieces
@@ -187,6 +191,7 @@ def test_evidence_without_a_ranked_token_is_refused(pieces):
 
 def test_evidence_needs_offsets(classifier):
     [encoded], _ = encode_inputs(classifier, {"input_ids": [2, 5, 6, 3]})
+    encoded = replace(encoded, offsets=None)
     with refusal(InputError, "tokenizer"):
         make_case(classifier, encoded, Question(evidence="key"))
 

@@ -10,9 +10,9 @@ import pytest
 
 import attnflow
 from attnflow import AttentionGraph, Attentions, Explanation
-from attnflow.explanation import Outcome, Prediction
 from attnflow.methods.registry import METHODS
 from attnflow.notes import explanation_notes
+from attnflow.predictions import Outcome, Prediction
 from attnflow.viewer.header import PAGE_METHODS
 from attnflow.viewer.preview import visible
 from tests.viewer.browser import ViewerPage

@@ -9,9 +9,10 @@ import pytest
 from attnflow import AttentionGraph, Explanation, InputError, SelectionError, flow, raw_attention
 from attnflow.edges.registry import EDGES
 from attnflow.explainer import explain
-from attnflow.explanation import ImageGrid, Outcome, Prediction
+from attnflow.explanation import ImageGrid
 from attnflow.methods.registry import default_methods
 from attnflow.notes import explanation_notes
+from attnflow.predictions import Outcome, Prediction
 from attnflow.viewer import payload as payload_module
 from attnflow.viewer.header import PAGE_METHODS, name_examples
 from attnflow.viewer.payload import make_payload

@@ -23,6 +23,7 @@ from rich.text import Text
 from attnflow.attribution import Attribution
 from attnflow.explanation import Explanation, ImageGrid
 from attnflow.notes import explanation_notes
+from attnflow.predictions import Answer
 from attnflow.presentation import (
     color_range,
     color_share,
@@ -30,8 +31,9 @@ from attnflow.presentation import (
     row_ranges,
     title_with_edges,
 )
-from attnflow.words import without_start
+from attnflow.units import without_start
 
+MOST_STEPS = 20  # tokens of an answer whose probabilities are listed
 TOP_TOKENS = 5  # listed for one position without --top
 TOP_PER_POSITION = 4  # listed for each of many positions without --top
 MOST_TOKENS = 40  # printed as strips; longer inputs are printed as a table of the best tokens
@@ -63,6 +65,9 @@ def to_json(
             "tokens": explanation.tokens,
             "position": explanation.position,
             "prediction": prediction,
+            "answer": explanation.answer and asdict(explanation.answer),
+            "segments": [asdict(segment) for segment in explanation.segments],
+            "offsets": explanation.offsets,
             "attributions": [
                 attribution_to_dict(attribution, top)
                 | {"notes": list(_list_notes(explanation, attribution))}
@@ -99,7 +104,9 @@ def attribution_to_dict(attribution: Attribution, top: int | None) -> dict[str, 
         "tokens": attribution.tokens,
         "layers": attribution.layers,
         "positions": attribution.positions,
+        "rows": [asdict(row) for row in attribution.rows],
         "columns": attribution.columns,
+        "offsets": attribution.offsets,
         **(scores if top is None else {"top": list(_records(attribution, top))}),
     }
 
@@ -107,7 +114,8 @@ def attribution_to_dict(attribution: Attribution, top: int | None) -> dict[str, 
 def to_csv(attributions: Sequence[Attribution], top: int | None = None) -> str:
     """One line for each method, layer, position and token; with `top`, the k best tokens only."""
     text = io.StringIO()
-    fields = ["method", "layer", "position", "position_token", "index", "token", "score"]
+    fields = ["method", "layer", "position", "position_token", "index", "token"]
+    fields += ["start", "end", "score"]
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
     for attribution in attributions:
@@ -116,17 +124,21 @@ def to_csv(attributions: Sequence[Attribution], top: int | None = None) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _records(attribution: Attribution, top: int | None) -> Iterator[dict[str, int | float | str]]:
+def _records(attribution: Attribution, top: int | None) -> Iterator[dict[str, Any]]:
+    offsets = attribution.offsets or (None,) * len(attribution.tokens)
     for layer, rows in zip(attribution.layers, attribution.to_numpy(), strict=True):
         for position, row in zip(attribution.positions, rows, strict=True):
             for i in _highest(row, top) if top is not None else range(len(row)):
                 index = attribution.columns[i]
+                start, end = offsets[index] or (None, None)
                 yield {
                     "layer": layer,
                     "position": position,
-                    "position_token": attribution.tokens[position],
+                    "position_token": attribution.labels[position],
                     "index": index,
                     "token": attribution.tokens[index],
+                    "start": start,
+                    "end": end,
                     "score": float(row[i]),
                 }
 
@@ -183,6 +195,9 @@ def print_heading(explanation: Explanation, console: Console) -> None:
     if explanation.model:
         console.print(Text(f"model: {explanation.model}", style="dim"))
     prediction = explanation.prediction
+    if explanation.answer is not None:
+        _print_answer(explanation.answer, console)
+        return
     if prediction is not None:
         best, *others = prediction.top
         text = Text(f"{prediction.kind}: ")
@@ -198,6 +213,23 @@ def print_heading(explanation: Explanation, console: Console) -> None:
     token = token_label(explanation.tokens[explanation.position])
     count = len(explanation.tokens)
     console.print(Text(f"explained position: {explanation.position} {token} (of {count} tokens)"))
+
+
+def _print_answer(answer: Answer, console: Console) -> None:
+    """Print an answer, and how probable its tokens are."""
+    how = "given" if answer.settings.get("given") else f"generated, seed {answer.settings['seed']}"
+    console.print(Text(f"answer ({len(answer)} tokens, {how}): ") + Text(answer.text, "bold"))
+    shown = answer.steps[:MOST_STEPS]
+    text = Text("probabilities: ", "dim")
+    for i, step in enumerate(shown):
+        text.append(", " if i else "")
+        text.append(f"{printable(step.target.label)} {step.target.probability:.2f}")
+        if step.top[0].index != step.target.index:
+            best = step.top[0]
+            text.append(f" (best: {printable(best.label)} {best.probability:.2f})", "dim")
+    rest = len(answer) - len(shown)
+    text.append(f", and {rest} more" if rest else "")
+    console.print(text)
 
 
 def _print_title(attribution: Attribution, console: Console) -> None:
@@ -267,7 +299,9 @@ def _fit(label: str, width: int) -> str:
 def _print_best_tokens(attribution: Attribution, top: int, console: Console) -> None:
     """Print the best tokens at the last layer as rows, with a column for each layer that fits."""
     scores = attribution.to_numpy()[:, 0, :]  # [layers, tokens]
-    rows = _highest(scores[-1], top)
+    unranked = set(attribution.settings.get("unranked", ()))
+    ranked = [i for i, column in enumerate(attribution.columns) if column not in unranked]
+    rows = [ranked[k] for k in _highest(scores[-1][ranked], top)]
     fitting = max(1, (console.width - _token_width(attribution) - INDEX_WIDTH) // SCORE_WIDTH)
     columns = _spread(len(attribution.layers), fitting)
     shown = scores[np.ix_(columns, rows)]
@@ -292,10 +326,10 @@ def _print_best_tokens(attribution: Attribution, top: int, console: Console) -> 
             f"{len(columns)} of {len(attribution.layers)} layers. Use --layer N for one of them, "
             "--format csv for all."
         )
-    if len(rows) < scores.shape[1]:
+    if len(rows) < len(ranked):
         console.print(
-            f"Top {len(rows)} of {scores.shape[1]} tokens at layer {attribution.layers[-1]}. "
-            f"Use --top {scores.shape[1]} for all."
+            f"Top {len(rows)} of {len(ranked)} tokens at layer {attribution.layers[-1]}. "
+            f"Use --top {len(ranked)} for all."
         )
 
 
@@ -323,6 +357,8 @@ def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
     width = _token_width(attribution)
     fitting = max(1, (console.width - width - INDEX_WIDTH) // (width + 1 + SCORE_WIDTH))
     count = min(top, fitting, scores.shape[-1])
+    unranked = set(attribution.settings.get("unranked", ()))
+    ranked = [i for i, column in enumerate(attribution.columns) if column not in unranked]
     names = numbered_labels(attribution.tokens)
     for layer, rows in zip(attribution.layers, scores, strict=True):
         ends = color_range(rows)
@@ -334,11 +370,11 @@ def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
             table.add_column("score", justify="right", no_wrap=True)
         for position, row in zip(attribution.positions, rows, strict=True):
             cells: list[Text] = []
-            for i in _highest(row, count):
+            for i in (ranked[k] for k in _highest(row[ranked], count)):
                 label = names[attribution.columns[i]]
                 score = float(row[i])
                 cells += [Text(label), Text(f"{score:.3f}", shade(score, *ends))]
-            table.add_row(str(position), Text(token_label(attribution.tokens[position])), *cells)
+            table.add_row(str(position), Text(token_label(attribution.labels[position])), *cells)
         console.print(table)
     if count < scores.shape[-1]:
         console.print(
@@ -392,6 +428,8 @@ def _print_ranges(ranges: Sequence[tuple[float, float]], console: Console) -> No
 def _print_notes(explanation: Explanation, attribution: Attribution, console: Console) -> None:
     """Print the notes on the explained position, or the only one, at the last layer."""
     position: int | None = None
+    if len(attribution.positions) > 1 and attribution.rows:
+        return
     if len(attribution.positions) > 1:
         merged = attribution.tokens != explanation.tokens
         position = explanation.position

@@ -31,7 +31,7 @@ from attnflow.models.inputs import collate
 from attnflow.models.loading import first_line, load_model, move_model
 from attnflow.optional import import_optional
 from attnflow.selection import resolve_layers
-from attnflow.words import Words
+from attnflow.units import Units
 
 # The methods that `PaddedBatch` can serve: it holds rows of raw attention and rollout, and the
 # weights that flow is computed from. All other methods get an AttentionGraph per example.
@@ -231,7 +231,7 @@ class CapturedExample:
     example: Example
     tokens: tuple[str, ...]
     special: tuple[bool, ...]
-    words: Words
+    words: Units
     explained: int
     positions: tuple[int, ...]
     prediction: Outcome | None
@@ -289,7 +289,7 @@ class GraphBatch:
                 self.graphs[i],
                 layers=self.layers,
                 positions=example.positions,
-                words=example.words if settings.words else None,
+                units=example.words if settings.words else None,
                 normalize=settings.normalize,  # type: ignore[arg-type]
                 threads=1,
             )

@@ -396,10 +396,10 @@ class Settings(RunSettings):
         Raises FileError if there is no such model.
         """
         from attnflow.edges.registry import default_edges
-        from attnflow.models.loading import is_decoder
+        from attnflow.models.loading import has_decoder
 
         is_default = self.residual_weight is None and self.heads == "mean"
-        edges = self.edges or default_edges(is_causal=is_default and is_decoder(self.model))
+        edges = self.edges or default_edges(has_decoder=is_default and has_decoder(self.model))
         return replace(self, edges=edges)
 
     def describe_residual(self) -> Any:

@@ -94,13 +94,14 @@ def register_edges(
     return EDGES.register(EdgeWeighting(name, title, summary, function, needs, residual))
 
 
-def default_edges(*, is_causal: bool) -> str:
+def default_edges(*, has_decoder: bool) -> str:
     """The edges that are used for a model unless others are chosen.
 
-    Encoders: plain attention, as in the paper. Decoders: ALTI, because a decoder's attention to its
-    first token carries little information; docs/edges.md has the measurements.
+    Encoders: plain attention, as in the paper. Decoders and encoder-decoders: ALTI, because their
+    attention to the first or last token carries little information; docs/edges.md has the
+    measurements.
     """
-    return "alti" if is_causal else "attention"
+    return "alti" if has_decoder else "attention"
 
 
 def fit_residual(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from attnflow.figures.canvas import Sheet, color_map, font_family, import_matplotlib
-from attnflow.words import without_start
+from attnflow.units import without_start
 
 POINT = 1 / 72  # inches
 LINE = 1.2  # the height of a line of text, relative to its font size

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from attnflow.attribution import Attribution
 from attnflow.errors import InputError, check_count
+from attnflow.models.input_kinds import check_argument_order, encode_inputs
 from attnflow.models.inputs import (
     EncodedText,
     Truncate,
-    check_argument_order,
     collate,
-    encode_inputs,
 )
 from attnflow.models.loading import LoadedModel, evaluation_mode, load_model, on_device
 from attnflow.models.prediction import (

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.attribution import Attribution, Normalize, check_normalize, normalize_scores
+from attnflow.attribution import Attribution, Normalize, Row, check_normalize, normalize_scores
 from attnflow.errors import InputError, SelectionError, check_type, quote
 from attnflow.graph import AttentionGraph
 from attnflow.maxflow import FlowValues, group_flows, max_flows
@@ -37,18 +37,19 @@ from attnflow.selection import (
     resolve_position,
     resolve_positions,
 )
-from attnflow.words import Words
+from attnflow.units import Units
 
 AT_BOUND = 1e-9  # a flow within this distance of its upper bound counts as saturated
 
 
-def flow(
+def flow(  # noqa: PLR0913 - one argument for each option
     graph: AttentionGraph,
     *,
     layers: Layers = None,
     positions: Positions = None,
     tokens: Positions = None,
-    words: Words | None = None,
+    rows: Sequence[Row] = (),
+    units: Units | None = None,
     normalize: Normalize = "none",
     threads: int | None = None,
     progress: Progress | None = None,
@@ -56,9 +57,10 @@ def flow(
     """Attribute positions to input tokens by the maximum flow between them (paper §3).
 
     layers: numbers from 1, -1 for the last. positions, tokens: indices or texts. All by default.
-    words: compute flows between words instead of tokens; positions and tokens are then words. The
-    flow to a word is one maximum flow into all of its tokens; from a word, one maximum flow out of
-    all of its positions, divided by their number.
+    rows: sets of positions instead of positions: one maximum flow out of all positions of a set,
+    divided by their number.
+    units: compute flows to words or other units instead of tokens: one maximum flow into all tokens
+    of a unit. tokens are then units; and positions too, without rows.
     normalize: "none"; "rows" scales the row of each position to sum to 1; "receptive_field"
     divides by the flow under uniform attention first.
     threads: all processors by default. progress: called with pairs done and pairs in total.
@@ -75,7 +77,7 @@ def flow(
     """
     check_type(graph, AttentionGraph, "Create one: AttentionGraph.from_attentions(attentions).")
     check_normalize(normalize)
-    chosen = _choose(graph, layers, positions, tokens, words)
+    chosen = _choose(graph, layers, positions, tokens, rows, units)
     values = chosen.solve(threads=threads, progress=progress)
     result = chosen.attribution(values.values, "flow", {"proofs": _used(values.proofs)})
     result = replace(result, settings={**result.settings, "saturated": _share(chosen, result)})
@@ -87,7 +89,8 @@ def flow(
             layers=layers,
             positions=positions,
             tokens=tokens,
-            words=words,
+            rows=rows,
+            units=units,
             threads=threads,
         ),
     )
@@ -262,11 +265,11 @@ def flow_path(
 
 
 def saturation(
-    graph: AttentionGraph, attribution: Attribution, *, words: Words | None = None
+    graph: AttentionGraph, attribution: Attribution, *, units: Units | None = None
 ) -> NDArray[np.float64]:
     """The share of each position's flows that equal the total capacity out of the position.
 
-    attribution: the result of `flow` for this graph, not normalized. words: those it was computed
+    attribution: the result of `flow` for this graph, not normalized. units: those it was computed
     for, if any.
     Returns [layers, positions]. Saturated flows tie for the maximum, so flow does not rank their
     tokens. The share is large in deep layers.
@@ -280,14 +283,16 @@ def saturation(
             expected="flow with normalize='none'",
             fix="Call flow(graph).",
         )
-    labels = graph.tokens if words is None else words.texts
+    labels = graph.tokens if units is None else units.texts
     if attribution.tokens != labels:
         raise InputError(
-            f"the attribution has {len(attribution.tokens)} tokens or words",
+            f"the attribution has {len(attribution.tokens)} tokens or units",
             expected=f"the {len(labels)} of the graph",
-            fix="Pass the words of the attribution as words=.",
+            fix="Pass the units of the attribution as units=.",
         )
-    groups = [(p,) if words is None else words.groups[p] for p in attribution.positions]
+    groups = [row.positions for row in attribution.rows] or [
+        (p,) if units is None else units.groups[p] for p in attribution.positions
+    ]
     capacities = graph.capacities()[np.asarray(attribution.layers) - 1]
     rows = np.where(np.isinf(capacities), 1.0, capacities).sum(axis=2)  # carried: rollout is 1
     leaving = np.stack([rows[:, list(group)].mean(axis=1) for group in groups], axis=1)
@@ -298,7 +303,7 @@ def saturation(
 def _share(chosen: _Choice, result: Attribution) -> dict[str, float]:
     """The mean share of saturated flows by layer number, as JSON values."""
     plain = replace(result, settings={"normalize": "none"})
-    shares = saturation(chosen.graph, plain, words=chosen.words).mean(axis=1)
+    shares = saturation(chosen.graph, plain, units=chosen.units).mean(axis=1)
     return {
         str(layer): round(float(share), 4)
         for layer, share in zip(result.layers, shares, strict=True)
@@ -314,16 +319,20 @@ def _used(proofs: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The selected pairs of a graph. With words, positions and columns are words."""
+    """The selected pairs of a graph. With units, columns are units; with rows, positions are rows.
+
+    Without rows, positions are units too.
+    """
 
     graph: AttentionGraph
     layers: tuple[int, ...]
     positions: tuple[int, ...]
     columns: tuple[int, ...]
-    words: Words | None = None
+    rows: tuple[Row, ...] = ()
+    units: Units | None = None
 
     def solve(self, **options: Any) -> FlowValues:
-        if self.words is None:
+        if self.units is None and not self.rows:
             return max_flows(
                 self.graph.capacities(),
                 layers=self.layers,
@@ -331,8 +340,12 @@ class _Choice:
                 sinks=self.columns,
                 **options,
             )
-        sources = tuple(self.words.groups[i] for i in self.positions)
-        sinks = tuple(self.words.groups[i] for i in self.columns)
+        groups: Groups = tuple((i,) for i in range(self.graph.n_tokens))
+        if self.units is not None:
+            groups = self.units.groups
+        sources = tuple(row.positions for row in self.rows)
+        sources = sources or tuple(groups[i] for i in self.positions)
+        sinks = tuple(groups[i] for i in self.columns)
         solved = _solve_groups(self.graph, self.layers, sources, sinks, **options)
         sizes = np.asarray([len(group) for group in sources], dtype=np.float64)[:, None]
         return FlowValues(solved.values / sizes, solved.bounds / sizes, solved.proofs)
@@ -342,15 +355,16 @@ class _Choice:
     ) -> Attribution:
         # A position that was only carried so far is the token itself; its rollout is 1 too.
         scores = np.where(np.isinf(scores), 1.0, scores)
-        by_words = {} if self.words is None else {"words": True}
+        by_words = {} if self.units is None else {"words": True}
         return Attribution(
             scores=scores,
-            tokens=self.graph.tokens if self.words is None else self.words.texts,
+            tokens=self.graph.tokens if self.units is None else self.units.texts,
             method=method,
             layers=self.layers,
             positions=self.positions,
             columns=self.columns,
             settings={**self.graph.settings, **settings, **by_words},
+            rows=self.rows,
         )
 
 
@@ -359,15 +373,18 @@ def _choose(
     layers: Layers,
     positions: Positions,
     tokens: Positions,
-    words: Words | None = None,
+    rows: Sequence[Row] = (),
+    units: Units | None = None,
 ) -> _Choice:
-    labels = graph.tokens if words is None else words.texts
+    labels = graph.tokens if units is None else units.texts
+    places = tuple(range(len(rows))) or resolve_positions(labels, len(labels), positions)
     return _Choice(
         graph=graph,
         layers=resolve_layers(graph.n_layers, layers),
-        positions=resolve_positions(labels, len(labels), positions),
+        positions=places,
         columns=resolve_positions(labels, len(labels), tokens),
-        words=words,
+        rows=tuple(rows),
+        units=units,
     )
 
 

@@ -6,7 +6,7 @@ viewer, figures and the tables in the documentation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from attnflow.registry import Registry, resolve_function
 
 if TYPE_CHECKING:  # the command line lists methods without importing NumPy
-    from attnflow.attribution import Attribution, Normalize
+    from attnflow.attribution import Attribution, Normalize, Row
     from attnflow.graph import AttentionGraph
     from attnflow.progress import Progress
     from attnflow.selection import Layers, Positions
-    from attnflow.words import Words
+    from attnflow.units import Units
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Method:
     name: as options spell it. title: as figures and pages show it. summary: one sentence.
     function: from a graph, with the keyword arguments `layers` and `positions`, to an Attribution;
     or "package.module:name" of such a function. It may also take `threads` and `progress`; and
-    `words`, if scores of words are not sums of scores of tokens: positions are then words.
+    `units` and `rows`, if the scores of a unit are not sums of scores of tokens, and those of a set
+    of positions not their mean, as for flow.
     default: whether pages and "all" methods include it; if not, it is computed only by its name.
     """
 
@@ -45,7 +46,8 @@ class Method:
         *,
         layers: Layers = None,
         positions: Positions = None,
-        words: Words | None = None,
+        rows: Sequence[Row] = (),
+        units: Units | None = None,
         normalize: Normalize = "none",
         threads: int | None = None,
         progress: Progress | None = None,
@@ -53,32 +55,41 @@ class Method:
         """Compute the method, and normalize its scores.
 
         layers, positions: all if not given. normalize: "none", "rows" or "receptive_field".
-        words: merge the tokens of each word; positions are then indices or texts of words.
+        rows: sets of positions instead of positions. units: merge the tokens of each unit, such as
+        a word; without rows, positions are then indices or texts of units.
         threads, progress: passed on to methods that take them.
-        Returns scores [layers, positions, tokens], or [layers, words, words].
+        Returns scores [layers, positions or rows, tokens or units].
         """
         from attnflow.attribution import check_normalize, normalize_scores
-        from attnflow.words import merge_words
+        from attnflow.units import merge_columns, merge_rows, merge_units
 
         check_normalize(normalize)
         function = resolve_function(self.function)
         running = {"threads": threads, "progress": progress}
         options = {name: running[name] for name in self._options if name in running}
         selection: dict[str, Any] = {"layers": layers, "positions": positions}
-        merge = words is not None and "words" not in self._options
-        if words is not None and merge:
-            selection["positions"] = words.positions(positions)
-        elif words is not None:
-            selection["words"] = words
+        joins = "units" in self._options  # the function itself computes sets
+        if rows:
+            members = sorted({position for row in rows for position in row.positions})
+            selection |= {"positions": None, "rows": rows} if joins else {"positions": members}
+        elif units is not None and not joins:
+            selection["positions"] = units.positions(positions)
+        if units is not None and joins:
+            selection["units"] = units
         result: Attribution = function(graph, **selection, **options)
         result = normalize_scores(result, normalize, lambda: function(graph.uniform(), **selection))
-        return merge_words(result, words) if words is not None and merge else result
+        if joins or (not rows and units is None):
+            return result
+        if not rows and units is not None:
+            return merge_units(result, units)
+        result = merge_rows(result, rows)
+        return result if units is None else merge_columns(result, units)
 
     @cached_property
     def _options(self) -> tuple[str, ...]:
         """The optional arguments that the function takes."""
         accepted = signature(resolve_function(self.function)).parameters
-        return tuple(name for name in ("threads", "progress", "words") if name in accepted)
+        return tuple(name for name in ("threads", "progress", "units") if name in accepted)
 
 
 METHODS: Registry[Method] = Registry("method")

@@ -1,24 +1,28 @@
-"""Model inputs: texts and token ids, turned into tokens and tensors, and into padded batches.
+"""Model inputs: texts, pairs and token ids, turned into tokens, tensors and padded batches.
 
-`encode_inputs` takes anything that `explain` takes; `encode_text` and `encode_texts` take text.
-`attnflow.models.token_ids` checks token ids. Images are in `attnflow.models.vision`.
+`encode_text`, `encode_texts` and `encode_ids` encode; `collate` makes batches. Other inputs lead to
+these: see `attnflow.models.input_kinds`. `attnflow.models.generation` appends answers. Images are
+in `attnflow.models.vision`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Parameter, signature
 from typing import Any, Literal, TypeAlias, get_args
 from warnings import warn
 
 from attnflow.errors import InputError, check_choice
+from attnflow.models.decoding import locate_tokens
 from attnflow.models.loading import LoadedModel
 from attnflow.optional import import_optional
-from attnflow.words import Words, find_words
+from attnflow.predictions import Segment
+from attnflow.units import Units, find_words, number_words
 
 Truncate: TypeAlias = Literal["error", "cut"]
 CHARACTERS_PER_TOKEN = 64  # far more than a token has on average
 # Where each token is in the text; None for tokens that are not in it, such as [CLS].
 Offsets: TypeAlias = tuple[tuple[int, int] | None, ...]
+PAIR = ("first", "second")  # the segments of a pair of texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,20 +33,25 @@ class EncodedText:
     also the first token of the decoder. special: whether each token is a special token.
     words: the words that the tokens make up. inputs: tensors [1, tokens] by argument of the model.
     offsets: the start and end of each token in the text, in characters; None for tokens outside
-    the text, and None altogether if the tokenizer does not provide them.
+    the text, and None altogether if they are unknown.
+    segments: the texts of a pair, the messages of a chat, or the answer, by name.
+    continuation: the answer that a chat ends with, which is not part of the tokens yet.
     """
 
     text: str
     tokens: tuple[str, ...]
     special: tuple[bool, ...]
-    words: Words
+    words: Units
     inputs: Mapping[str, Any]
     offsets: Offsets | None = None
+    segments: tuple[Segment, ...] = ()
+    continuation: str | None = None
 
     @property
     def n_inputs(self) -> int:
         """The number of tokens of the input, without those of a decoder."""
-        return int(self.inputs["input_ids"].shape[-1])
+        name = "input_ids" if "input_ids" in self.inputs else "inputs_embeds"
+        return int(self.inputs[name].shape[1])
 
 
 @dataclass(frozen=True)
@@ -53,63 +62,31 @@ class InvalidText:
     why: Literal["empty", "too_long", "other"]
 
 
-def check_argument_order(inputs: Any, model: Any) -> None:
-    """Raise InputError if a model was passed as the text: `explain(model, text)`."""
-    if isinstance(inputs, LoadedModel) or callable(getattr(inputs, "forward", None)):
-        raise InputError(
-            f"the text is of type {type(inputs).__name__}, and the model of type "
-            f"{type(model).__name__}",
-            expected="the text first, then the model",
-            fix="Swap the arguments, as in explain(text, model).",
-        )
-
-
-def encode_inputs(
-    loaded: LoadedModel, inputs: Any, *, truncate: Truncate = "error"
-) -> tuple[list[EncodedText], bool]:
-    """Turn texts or token ids into tokens and tensors.
-
-    inputs: a text; several texts; an EncodedText; token ids [tokens] or [texts, tokens] as lists,
-    arrays or tensors; or a mapping with such input_ids, and optionally attention_mask and
-    token_type_ids, as tokenizers return it. Where attention_mask is 0 at the start or end of a
-    row, the row is padded, and its padding is removed. Without attention_mask, every token counts.
-    truncate: as in `encode_text`. Token ids are cut at the end, or at the start for tokenizers that
-    truncate on the left.
-    Returns the encoded texts, and whether `inputs` is a single one.
-    Raises InputError for anything else: ids that the model does not know, floats, empty inputs,
-    several batches.
-
-    >>> from attnflow import load_model
-    >>> ids = {"input_ids": [[2, 5, 6], [2, 7, 0]], "attention_mask": [[1, 1, 1], [1, 1, 0]]}
-    >>> encoded, single = encode_inputs(load_model("verb-number"), ids)
-    >>> [text.n_inputs for text in encoded], single
-    ([3, 2], False)
-    """
-    check_choice("truncate", truncate, get_args(Truncate))
-    items, single, encode = _read_inputs(inputs)
-    encoded = []
-    for i, item in enumerate(items):
-        try:
-            encoded.append(encode(loaded, item, truncate=truncate))
-        except InputError as error:
-            if single:
-                raise
-            raise error.within(f"text {i}") from error
-    return encoded, single
-
-
-def encode_text(loaded: LoadedModel, text: str, *, truncate: Truncate = "error") -> EncodedText:
-    """Turn a text into tokens and tensors.
+def encode_text(
+    loaded: LoadedModel,
+    text: str,
+    *,
+    text_pair: str | None = None,
+    truncate: Truncate = "error",
+    add_special_tokens: bool = True,
+) -> EncodedText:
+    """Turn a text, or a pair of texts, into tokens and tensors.
 
     truncate: what to do with a text that is too long for the model: "error", or "cut", which
     leaves out its end and warns.
+    add_special_tokens: False for a text that has them already, such as a chat.
     Raises InputError if the text is empty, too long or not a string.
     """
     check_choice("truncate", truncate, get_args(Truncate))
-    _check_text(text)
-    _check_start(loaded, text, truncate)
+    for part in (text,) if text_pair is None else (text, text_pair):
+        _check_text(part)
+        _check_start(loaded, part, truncate)
+    options: dict[str, Any] = {
+        "text_pair": text_pair,
+        "add_special_tokens": add_special_tokens,
+    }
     try:
-        encoding = _tokenize(loaded.tokenizer, text)
+        encoding = _tokenize(loaded.tokenizer, text, **options)
     except Exception as error:  # tokenizers raise many kinds of errors
         raise InputError(
             f"the text cannot be tokenized ({error})",
@@ -121,10 +98,15 @@ def encode_text(loaded: LoadedModel, text: str, *, truncate: Truncate = "error")
         raise InputError("the text is empty", expected="at least one word", fix="Pass a text.")
     limit = loaded.max_length
     if limit is not None and len(ids) > limit:
-        _check_length(loaded, len(ids), limit, truncate)
-        encoding = _tokenize(loaded.tokenizer, text, truncation=True, max_length=limit)
+        check_length(loaded, len(ids), limit, truncate)
+        options |= {"truncation": True, "max_length": limit}
+        encoding = _tokenize(loaded.tokenizer, text, **options)
     _check_ids(loaded, encoding["input_ids"])
+    if text_pair is not None:
+        text, encoding = _join_pair(text, text_pair, encoding)
     encoded = _encode(loaded, text, encoding, _argument_filter(loaded))
+    if text_pair is not None:
+        encoded = replace(encoded, segments=_pair_segments(encoding))
     if not has_known_tokens(loaded, encoded):
         _warn_unknown(loaded, "the text")
     return encoded
@@ -207,6 +189,39 @@ def encode_texts(
     return encoded
 
 
+def encode_ids(
+    loaded: LoadedModel, row: Mapping[str, list[int]], *, truncate: Truncate = "error"
+) -> EncodedText:
+    """Describe the token ids of one text as `encode_text` does."""
+    _check_ids(loaded, row["input_ids"])
+    limit, n = loaded.max_length, len(row["input_ids"])
+    if limit is not None and n > limit:
+        check_length(loaded, n, limit, truncate)
+        columns = slice(n - limit, n) if _cuts_left(loaded) else slice(limit)
+        row = {name: values[columns] for name, values in row.items()}
+    ids, tokenizer = row["input_ids"], loaded.tokenizer
+    # In a text, [UNK] and [MASK] are not special either.
+    content = {tokenizer.unk_token_id, tokenizer.mask_token_id}
+    marks = [i in tokenizer.all_special_ids and i not in content for i in ids]
+    encoding = {**row, "attention_mask": [1] * len(ids), "special_tokens_mask": marks}
+    text, offsets = locate_tokens(tokenizer, ids)
+    encoded = _encode(
+        loaded, text or str(tokenizer.decode(ids)), encoding, _argument_filter(loaded), find=False
+    )
+    special = encoded.special[: len(ids)]
+    words = find_words(
+        encoded.tokens[: len(ids)],
+        special=special,
+        text=text,
+        word_ids=number_words(text, offsets),
+        offsets=[span or (0, 0) for span in offsets],
+    )
+    added = encoded.tokens[len(ids) :]  # the first token of a decoder
+    if added:
+        words = words.append(Units(added, tuple((i,) for i in range(len(added))), (True,)))
+    return replace(encoded, words=words, offsets=(*offsets, *[None] * len(added)))
+
+
 def collate(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> dict[str, Any]:
     """Return one batch [texts, tokens] on the model's device, padded on the right.
 
@@ -271,6 +286,59 @@ class _Row(dict[str, Any]):
         return ids
 
 
+class _Pair(dict[str, Any]):
+    """The output of a tokenizer for a pair of texts, as if they were one text.
+
+    sequences: the text of each token, 0 or 1; None for special tokens.
+    """
+
+    def __init__(self, encoding: Any, sequences: list[int | None]) -> None:
+        super().__init__(encoding.items())
+        self.encoding, self.sequences = encoding, sequences
+
+    def word_ids(self) -> list[int | None]:
+        """The number of each token's word; those of the second text follow those of the first."""
+        ids = self.encoding.word_ids()
+        pairs = list(zip(ids, self.sequences, strict=True))
+        first = 1 + max((i for i, text in pairs if i is not None and text == 0), default=-1)
+        return [None if i is None else i + first * int(text == 1) for i, text in pairs]
+
+
+def _join_pair(text: str, text_pair: str, encoding: Any) -> tuple[str, _Pair]:
+    """One text of both, and the encoding with offsets in it."""
+    if getattr(encoding, "is_fast", False):
+        sequences = encoding.sequence_ids()
+    else:
+        mask = encoding["special_tokens_mask"]
+        types = encoding.get("token_type_ids") or _count_texts(mask)
+        sequences = [None if m else t for t, m in zip(types, mask, strict=True)]
+    pair = _Pair(encoding, sequences)
+    offsets = encoding.get("offset_mapping")
+    if offsets is not None:
+        shift = len(text) + 1
+        pair["offset_mapping"] = [
+            (start + shift, end + shift) if sequence == 1 else (start, end)
+            for (start, end), sequence in zip(offsets, sequences, strict=True)
+        ]
+    return f"{text}\n{text_pair}", pair
+
+
+def _count_texts(mask: Sequence[int]) -> list[int]:
+    """The number of each token's text, by the special tokens between the texts."""
+    first = next((i for i, mark in enumerate(mask) if not mark), 0)
+    end = next((i for i in range(first, len(mask)) if mask[i]), len(mask))
+    return [int(i > end) for i in range(len(mask))]
+
+
+def _pair_segments(encoding: _Pair) -> tuple[Segment, ...]:
+    segments = []
+    for number, name in enumerate(PAIR):
+        places = [i for i, sequence in enumerate(encoding.sequences) if sequence == number]
+        if places:
+            segments.append(Segment(name, places[0], places[-1] + 1))
+    return tuple(segments)
+
+
 def _tokenize(tokenizer: Any, text: str | list[str], **options: Any) -> Any:
     is_fast = bool(getattr(tokenizer, "is_fast", False))
     return tokenizer(
@@ -307,20 +375,26 @@ def _encode(
         f"<{i}>" if token is None else str(token)  # models may have more ids than the tokenizer
         for i, token in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True)
     ]
-    special = _find_special(tokenizer, ids, encoding["special_tokens_mask"])
+    special = find_special(tokenizer, ids, encoding["special_tokens_mask"])
     offsets = encoding.get("offset_mapping")
-    word_ids = encoding.word_ids() if offsets is not None else None
+    word_ids = None
+    if offsets is not None:
+        word_ids = encoding.word_ids()
+    elif find:
+        offsets = _find_offsets(tokenizer, ids, text)
     torch = import_optional("torch", "running a model")
     inputs = {name: torch.tensor([row]) for name, row in encoding.items() if is_argument(name)}
     if loaded.task == "seq2seq":
-        start = _decoder_start(loaded)
+        start = decoder_start(loaded)
         tokens.append(str(tokenizer.convert_ids_to_tokens(start)))
         special.append(True)
         offsets = None if offsets is None else [*offsets, (0, 0)]
         word_ids = None if word_ids is None else [*word_ids, None]
         inputs["decoder_input_ids"] = torch.tensor([[start]])
-    words = Words((), (), ())
+    words = Units((), (), ())
     if find:
+        if word_ids is None and offsets is not None:
+            word_ids = number_words(text, [span if span[0] < span[1] else None for span in offsets])
         words = find_words(tokens, special=special, text=text, word_ids=word_ids, offsets=offsets)
     spans = None
     if offsets is not None:
@@ -328,14 +402,28 @@ def _encode(
     return EncodedText(text, tuple(tokens), tuple(special), words, inputs, spans)
 
 
-def _find_special(tokenizer: Any, ids: Sequence[int], mask: Sequence[int]) -> list[bool]:
+def _find_offsets(tokenizer: Any, ids: Sequence[int], text: str) -> list[tuple[int, int]] | None:
+    """The offsets of ids in their text, for tokenizers that provide none; None if they differ."""
+    decoded, spans = locate_tokens(tokenizer, ids)
+    start = text.find(decoded.strip()) if decoded.strip() else -1
+    if start < 0:
+        return None
+    start -= len(decoded) - len(decoded.lstrip())
+    return [
+        (max(span[0] + start, 0), min(span[1] + start, len(text))) if span else (0, 0)
+        for span in spans
+    ]
+
+
+def find_special(tokenizer: Any, ids: Sequence[int], mask: Sequence[int]) -> list[bool]:
     """Whether each token is special: marked by the tokenizer, or written out in the text."""
     names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
     special_ids = {getattr(tokenizer, name, None) for name in names}
     return [bool(mark) or i in special_ids for mark, i in zip(mask, ids, strict=True)]
 
 
-def _decoder_start(loaded: LoadedModel) -> int:
+def decoder_start(loaded: LoadedModel) -> int:
+    """The id of the first token of a decoder, which stands before every answer."""
     config = loaded.model.config
     for source in (config, getattr(loaded.model, "generation_config", None)):
         start = getattr(source, "decoder_start_token_id", None)
@@ -356,7 +444,7 @@ def _argument_filter(loaded: LoadedModel) -> Callable[[str], bool]:
     return lambda name: name in always or name in parameters
 
 
-def _check_length(loaded: LoadedModel, n: int, limit: int, truncate: Truncate) -> None:
+def check_length(loaded: LoadedModel, n: int, limit: int, truncate: Truncate) -> None:
     """Raise InputError for n tokens, or warn that some will be cut."""
     given = f"the text has {n} tokens, special tokens included, and {loaded.name} takes {limit}"
     if truncate == "error":
@@ -381,43 +469,6 @@ def _explain_invalid(
         return encode_text(loaded, text)
     except InputError as error:
         return InvalidText(str(error), why)
-
-
-def _read_inputs(inputs: Any) -> tuple[list[Any], bool, Callable[..., EncodedText]]:
-    """Return texts or rows of token ids, whether there is only one, and the function for each."""
-    if isinstance(inputs, EncodedText):
-        return [inputs], True, lambda _loaded, encoded, **_options: encoded
-    if isinstance(inputs, str):
-        return [inputs], True, encode_text
-    from attnflow.models.token_ids import read_rows, to_list
-
-    if isinstance(inputs, Mapping):
-        return *read_rows(inputs), _encode_ids
-    values = to_list(inputs)
-    if not values:
-        raise InputError("no text was given", expected="at least one", fix="Pass a text.")
-    if all(isinstance(text, str) for text in values):
-        return values, False, encode_text
-    return *read_rows({"input_ids": values}), _encode_ids
-
-
-def _encode_ids(
-    loaded: LoadedModel, row: Mapping[str, list[int]], *, truncate: Truncate
-) -> EncodedText:
-    """Describe the token ids of one text as `encode_text` does."""
-    _check_ids(loaded, row["input_ids"])
-    limit, n = loaded.max_length, len(row["input_ids"])
-    if limit is not None and n > limit:
-        _check_length(loaded, n, limit, truncate)
-        columns = slice(n - limit, n) if _cuts_left(loaded) else slice(limit)
-        row = {name: values[columns] for name, values in row.items()}
-    ids, tokenizer = row["input_ids"], loaded.tokenizer
-    # In a text, [UNK] and [MASK] are not special either.
-    words = {tokenizer.unk_token_id, tokenizer.mask_token_id}
-    marks = [i in tokenizer.all_special_ids and i not in words for i in ids]
-    encoding = {**row, "attention_mask": [1] * len(ids), "special_tokens_mask": marks}
-    text = tokenizer.decode(ids, skip_special_tokens=True) or tokenizer.decode(ids)
-    return _encode(loaded, str(text), encoding, _argument_filter(loaded))
 
 
 def _check_ids(loaded: LoadedModel, ids: Sequence[int]) -> None:

@@ -5,6 +5,7 @@ come from transformers only, never from a checkpoint. Context managers run a mod
 mode or on another device and restore it. `attnflow.models.inputs` turns text into tensors.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -83,6 +84,23 @@ class LoadedModel:
         return _is_causal(self.task, {name: getattr(config, name, None) for name in names})
 
     @property
+    def generates(self) -> bool:
+        """Whether the model is a decoder or has one, whose edges are measured by default."""
+        return self.is_causal or self.task == "seq2seq"
+
+    @property
+    def pools_mean(self) -> bool:
+        """Whether the model predicts from the mean over its positions.
+
+        Classifiers say so in their configuration, and encoders of sentences in the folder of their
+        pooling layer.
+        """
+        config = _text_config(self.model)
+        if self.task == "classifier":
+            return getattr(config, "classifier_pooling", None) == "mean"
+        return self.task == "encoder" and _has_mean_pooling(self.model, self.name)
+
+    @property
     def supports_batches(self) -> bool:
         """Whether texts of different lengths can share a batch.
 
@@ -92,8 +110,23 @@ class LoadedModel:
         return self.task != "classifier" or padding is not None or not self.is_causal
 
 
-def is_decoder(name: str) -> bool:
-    """Whether a model is a decoder, given its folder or name; only its configuration is read.
+def _has_mean_pooling(model: Any, name: str) -> bool:
+    """Whether the folder of a model has a pooling layer of sentence-transformers that averages."""
+    for source in (name, str(getattr(model, "name_or_path", ""))):
+        file = Path(source) / "1_Pooling" / "config.json"
+        try:
+            settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        except (OSError, ValueError):
+            continue
+        if isinstance(settings, dict) and settings.get("pooling_mode_mean_tokens"):
+            return True
+    return False
+
+
+def has_decoder(name: str) -> bool:
+    """Whether a model is a decoder or has one, given its folder or name.
+
+    Only its configuration is read.
 
     Raises FileError if there is no such model.
     """
@@ -102,7 +135,9 @@ def is_decoder(name: str) -> bool:
         return False
     config = read_config(str(find_verb_number(name) or name))
     config = config.get("text_config") or config
-    return _is_causal(find_task(config.get("architectures") or [], TEXT_TASKS), config)
+    return bool(config.get("is_encoder_decoder")) or _is_causal(
+        find_task(config.get("architectures") or [], TEXT_TASKS), config
+    )
 
 
 def _is_causal(task: Task, config: Mapping[str, Any]) -> bool:
@@ -235,7 +270,9 @@ def load_tokenizer(name: str) -> Any:
         raise FileError(
             f"no tokenizer can be loaded from {name} ({first_line(error)})",
             expected="a folder or hub name with a tokenizer",
-            fix="Pass another as tokenizer=...",
+            fix="Install the package that it needs."
+            if isinstance(error, ImportError)
+            else "Pass another as tokenizer=...",
         ) from error
 
 

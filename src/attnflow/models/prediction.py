@@ -2,23 +2,27 @@
 
 `predict` reads a prediction from logits; `resolve_contrast` finds the score that is explained: the
 logit of one class or token, or its difference to that of another. The results, `Prediction` and
-`Outcome`, are defined in `attnflow.explanation`.
+`Outcome`, are defined in `attnflow.predictions`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 from attnflow.errors import InputError, SelectionError
-from attnflow.explanation import Outcome, Prediction
 from attnflow.models.inputs import EncodedText, is_unicode
 from attnflow.models.loading import LoadedModel
 from attnflow.optional import import_optional
+from attnflow.predictions import Outcome, Prediction
 from attnflow.selection import Position, as_index, resolve_position
-from attnflow.words import STARTS, plain_token
+from attnflow.units import STARTS, plain_token
 
+if TYPE_CHECKING:
+    from attnflow.models.generation import AnsweredText
+
+MEAN = "[MEAN]"  # the name of all positions together
 SHOWN = 5  # the number of outcomes in `Prediction.top`
 
 # `Prediction.kind` for each task.
@@ -45,6 +49,44 @@ def resolve_explained(loaded: LoadedModel, encoded: EncodedText, position: Posit
         plain = tuple(plain_token(token) for token in tokens)
         tokens = plain if position in plain else tokens
     return resolve_position(tokens, len(tokens), position)
+
+
+def find_pooled(
+    loaded: LoadedModel, encoded: EncodedText, position: Position | None
+) -> tuple[int, ...]:
+    """Return all positions if they are explained together, as "[MEAN]"; else none.
+
+    That is the default for models that pool their positions by the mean: classifiers whose
+    configuration says so, and encoders of sentences, whose folder does.
+    """
+    if position == MEAN and MEAN not in encoded.tokens and loaded.task in ("classifier", "encoder"):
+        return tuple(range(encoded.n_inputs))
+    if position is None and loaded.pools_mean:
+        return tuple(range(encoded.n_inputs))
+    return ()
+
+
+def answer_scores(loaded: LoadedModel, logits: Any, answers: "Sequence[AnsweredText]") -> Any:
+    """Return the sum of the logits of all tokens of each answer, [texts], for gradient edges."""
+    scores = [
+        sum(
+            logits_of(loaded, rows, answer.encoded, answer.first - 1 + i)[token]
+            for i, token in enumerate(answer.ids)
+        )
+        for rows, answer in zip(logits, answers, strict=True)
+    ]
+    return import_optional("torch", "gradient edges").stack(scores)
+
+
+def predict_answer(loaded: LoadedModel, logits: Any, answer: "AnsweredText") -> list[Prediction]:
+    """Return the prediction of each token of an answer; its target is the token.
+
+    logits: [tokens, vocabulary] of the text, or of the decoder.
+    """
+    return [
+        predict(loaded, logits_of(loaded, logits, answer.encoded, answer.first - 1 + i), token)
+        for i, token in enumerate(answer.ids)
+    ]
 
 
 def _default_position(loaded: LoadedModel, encoded: EncodedText) -> int:

@@ -5,7 +5,6 @@ generated) and never changes: its tokens are predicted one by one, each after th
 it. `make_case` finds all of it; the explainers and the metrics of a study take it as it is.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +14,11 @@ from numpy.typing import NDArray
 
 from attnflow.errors import InputError
 from attnflow.importance.target import check_task
+from attnflow.models.input_kinds import encode_inputs
 from attnflow.models.inputs import (
     EncodedText,
     Truncate,
     collate,
-    encode_inputs,
     encode_text,
 )
 from attnflow.models.loading import LoadedModel
@@ -34,7 +33,7 @@ from attnflow.models.prediction import (
     resolve_explained,
 )
 from attnflow.optional import import_optional
-from attnflow.words import find_words, plain_token
+from attnflow.units import find_spans, find_words, overlaps, plain_token
 
 
 @dataclass(frozen=True)
@@ -219,7 +218,7 @@ def _mark_evidence(
             expected="a fast tokenizer, to compare with evidence",
             fix="Use a model with a tokenizer.json.",
         )
-    marked = np.asarray([any(_overlaps(offsets[i], spans) for i in unit) for unit in units])
+    marked = np.asarray([any(overlaps(offsets[i], spans) for i in unit) for unit in units])
     if not marked.any():
         raise InputError(
             f"no ranked token overlaps the evidence {evidence!r}",
@@ -227,50 +226,6 @@ def _mark_evidence(
             fix="Check the column of the evidence.",
         )
     return marked
-
-
-def _overlaps(offset: tuple[int, int] | None, spans: Sequence[tuple[int, int]]) -> bool:
-    return offset is not None and any(
-        max(offset[0], start) < min(offset[1], end) for start, end in spans
-    )
-
-
-def find_spans(text: str, evidence: Any) -> list[tuple[int, int]]:
-    """Return the character spans of evidence given as text, as (start, end), or several of these.
-
-    A text stands for all its occurrences as whole words, or if there is none, for all occurrences.
-    Raises InputError if it is not in the text.
-
-    >>> find_spans("the cats and the cat", "cat"), find_spans("the cats", [[4, 8]])
-    ([(17, 20)], [(4, 8)])
-    """
-    several = isinstance(evidence, list | tuple) and not _is_span(evidence)
-    spans: list[tuple[int, int]] = []
-    for part in evidence if several else [evidence]:
-        if _is_span(part) and 0 <= part[0] < part[1] <= len(text):
-            spans.append((int(part[0]), int(part[1])))
-            continue
-        found: list[tuple[int, int]] = []
-        if isinstance(part, str) and part.strip():
-            name = re.escape(part.strip())
-            found = [m.span() for m in re.finditer(rf"(?<!\w){name}(?!\w)", text)]
-            found = found or [m.span() for m in re.finditer(name, text)]
-        if not found:
-            raise InputError(
-                f"the evidence {part!r} is not in the text",
-                expected="a part of the text, or character offsets such as [4, 8]",
-                fix="Check the column of the evidence.",
-            )
-        spans += found
-    return spans
-
-
-def _is_span(value: Any) -> bool:
-    return (
-        isinstance(value, list | tuple)
-        and len(value) == 2
-        and all(isinstance(number, int) for number in value)
-    )
 
 
 def _continue(

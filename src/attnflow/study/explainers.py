@@ -23,7 +23,7 @@ from attnflow.models.inputs import collate
 from attnflow.models.prediction import logits_of
 from attnflow.optional import import_optional
 from attnflow.registry import Registry, resolve_function
-from attnflow.words import NOT_ADDITIVE
+from attnflow.units import NOT_ADDITIVE
 
 Floats: TypeAlias = NDArray[np.float64]
 Kind: TypeAlias = Literal["opponent", "baseline"]

@@ -10,9 +10,10 @@ import numpy as np
 
 from attnflow.attribution import check_normalize, check_special
 from attnflow.edges.registry import EDGES
-from attnflow.explanation import Explanation, ImageGrid, Outcome, Prediction, ViewOptions
+from attnflow.explanation import Explanation, ImageGrid, ViewOptions
 from attnflow.graph import AttentionGraph
 from attnflow.methods.registry import METHODS
+from attnflow.predictions import Outcome, Prediction
 from attnflow.presentation import (
     count_source,
     describe_settings,

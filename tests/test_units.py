@@ -3,7 +3,7 @@ import pytest
 
 from attnflow import Attribution, InputError, SelectionError
 from attnflow.attribution import apply_special
-from attnflow.words import find_words, merge_words, plain_token
+from attnflow.units import find_words, merge_units, plain_token
 from tests.refusal import refusal
 
 TOKENS = ("[CLS]", "key", "cabinet", "##s")
@@ -75,7 +75,7 @@ def test_scores_are_summed_over_attended_and_averaged_over_attending_tokens():
     scores = [
         [[0.4, 0.3, 0.2, 0.1], [0.1, 0.9, 0.0, 0.0], [0.0, 0.2, 0.3, 0.5], [0.5, 0.0, 0.4, 0.1]]
     ]
-    merged = merge_words(attribution(scores), WORDS)
+    merged = merge_units(attribution(scores), WORDS)
     # The last word attends with the mean of rows 2 and 3: [0.25, 0.1, 0.35, 0.3].
     expected = [[[0.4, 0.3, 0.3], [0.1, 0.9, 0.0], [0.25, 0.1, 0.65]]]
     np.testing.assert_allclose(merged.scores, expected, rtol=0, atol=1e-15)
@@ -86,7 +86,7 @@ def test_scores_are_summed_over_attended_and_averaged_over_attending_tokens():
 
 def test_some_words_can_be_merged_in_the_order_asked_for():
     scores = [[[0.1, 0.2, 0.3, 0.4], [0.3, 0.2, 0.5, 0.0], [1.0, 0.0, 0.0, 0.0]]]
-    merged = merge_words(attribution(scores, positions=(3, 2, 0)), WORDS)
+    merged = merge_units(attribution(scores, positions=(3, 2, 0)), WORDS)
     assert merged.positions == (2, 0)
     np.testing.assert_allclose(merged.row(position="cabinets"), [0.2, 0.2, 0.6])
 
@@ -98,20 +98,20 @@ def test_half_a_word_cannot_attend():
         "2",
         "3",
     ):
-        merge_words(attribution([[[0.25] * 4]], positions=(2,)), WORDS)
+        merge_units(attribution([[[0.25] * 4]], positions=(2,)), WORDS)
 
 
 @pytest.mark.parametrize("method", ["flow", "head_flow", "flow_upper_bound"])
 def test_maximum_flows_are_not_summed(method):
     flows = Attribution(np.ones((1, 4, 4)), TOKENS, method, (1,), (0, 1, 2, 3))
-    with refusal(InputError, method, "flow(graph, words=words)"):
-        merge_words(flows, WORDS)
+    with refusal(InputError, method, "flow(graph, units=units)"):
+        merge_units(flows, WORDS)
 
 
 def test_all_tokens_are_needed():
     part = Attribution(np.ones((1, 1, 2)), TOKENS, "rollout", (1,), (0,), columns=(0, 1))
     with refusal(InputError, "2", "4"):
-        merge_words(part, WORDS)
+        merge_units(part, WORDS)
 
 
 def test_hidden_tokens_lose_their_columns_and_nothing_is_rescaled():

@@ -1,0 +1,271 @@
+"""Answers: generate them, or take them as given, and append them to their prompts.
+
+`answer_prompts` is used by `explain` and by studies. One forward pass over prompt and answer then
+serves all tokens of the answer.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from logging import ERROR, getLogger
+from typing import Any, TypeAlias
+from warnings import catch_warnings, filterwarnings
+
+from attnflow.attribution import Offsets
+from attnflow.errors import InputError, quote
+from attnflow.models.decoding import locate_tokens
+from attnflow.models.inputs import EncodedText, collate, decoder_start, find_special
+from attnflow.models.loading import LoadedModel, evaluation_mode
+from attnflow.optional import import_optional
+from attnflow.predictions import Answer, Prediction, Segment
+from attnflow.selection import as_index
+from attnflow.units import find_words, number_words
+
+Generate: TypeAlias = int | Mapping[str, Any]
+ANSWER, SOURCE = "answer", "source"
+
+
+@dataclass(frozen=True)
+class AnswerRequest:
+    """How to get the answers: generate them, or take those given.
+
+    generate: the number of new tokens, or the options of `model.generate`. seed: of sampling.
+    continuation: a text, or token ids; for several prompts one for each.
+    """
+
+    generate: Generate | None = None
+    continuation: Any = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.generate is not None and self.continuation is not None:
+            raise InputError(
+                "generate and continuation were both given",
+                expected="one of them",
+                fix="Leave out generate to explain a given continuation.",
+            )
+        is_number = self.generate is not None and not isinstance(self.generate, Mapping)
+        if is_number and (self.generate is True or as_index(self.generate, "generate") < 1):
+            raise InputError(
+                f"generate is {quote(self.generate)}",
+                expected="a number of tokens, 1 or more, or options of model.generate",
+                fix="For example generate=40.",
+            )
+        as_index(self.seed, "seed")
+
+    def __bool__(self) -> bool:
+        return self.generate is not None or self.continuation is not None
+
+    def options(self) -> dict[str, Any]:
+        """The options of `model.generate`."""
+        if isinstance(self.generate, Mapping):
+            return dict(self.generate)
+        return {"max_new_tokens": self.generate}
+
+
+@dataclass(frozen=True, eq=False)
+class AnsweredText:
+    """A prompt with its answer appended, before the model has run on both.
+
+    encoded: what the model sees. ids: the tokens of the answer. first: the index of the first one.
+    text, offsets, start, settings: as in `attnflow.predictions.Answer`.
+    """
+
+    encoded: EncodedText
+    ids: tuple[int, ...]
+    first: int
+    text: str
+    offsets: Offsets
+    start: int
+    settings: Mapping[str, Any]
+
+    def read(self, steps: Sequence[Prediction]) -> Answer:
+        """The answer, with the predictions of the model."""
+        special = self.encoded.special[self.first :]
+        return Answer(
+            self.text, self.first, self.start, tuple(steps), self.offsets, special, self.settings
+        )
+
+
+def answer_prompts(
+    loaded: LoadedModel, prompts: Sequence[EncodedText], request: AnswerRequest
+) -> list[AnsweredText]:
+    """Generate or read the answer to each prompt, and append it.
+
+    Each prompt is generated from on its own, so that its tokens are those of `model.generate`
+    without padding. The random state of torch does not change.
+    Raises InputError for a model that generates nothing, an empty answer, or too many tokens.
+    """
+    _check_generates(loaded, prompts)
+    if request.continuation is not None:
+        given = _split_continuations(request.continuation, len(prompts))
+        answers = [_read_continuation(loaded, item) for item in given]
+        settings: dict[str, Any] = {"given": True}
+    else:
+        answers = [_generate(loaded, prompt, request) for prompt in prompts]
+        settings = {**request.options(), "seed": request.seed}
+    return [
+        _append(loaded, prompt, ids, settings) for prompt, ids in zip(prompts, answers, strict=True)
+    ]
+
+
+def _check_generates(loaded: LoadedModel, prompts: Sequence[EncodedText]) -> None:
+    if loaded.task not in ("causal_lm", "seq2seq"):
+        raise InputError(
+            f"an answer was asked for, and {loaded.name} does not generate text",
+            expected="a decoder or an encoder-decoder",
+            fix="Leave out generate and continuation.",
+        )
+    if any("input_ids" not in prompt.inputs for prompt in prompts):
+        raise InputError(
+            "an answer was asked for, and the input is embeddings",
+            expected="a text or token ids",
+            fix="Pass the ids of prompt and answer, or leave out generate and continuation.",
+        )
+
+
+def _split_continuations(continuation: Any, n: int) -> list[Any]:
+    """One continuation for each of n prompts."""
+    values = continuation.tolist() if hasattr(continuation, "tolist") else continuation
+    is_list = isinstance(values, list | tuple) and len(values) > 0
+    several = is_list and not all(isinstance(value, int) for value in values)
+    items = list(values) if several else [values]
+    if len(items) != n:
+        raise InputError(
+            f"{len(items)} continuations were given for {n} texts",
+            expected="one for each text",
+            fix="Pass a list with one text, or one list of token ids, for each.",
+        )
+    return items
+
+
+def _read_continuation(loaded: LoadedModel, item: Any) -> list[int]:
+    if isinstance(item, str):
+        tokenizer = loaded.tokenizer
+        if loaded.task == "seq2seq":
+            return [int(i) for i in tokenizer(text_target=item)["input_ids"]]
+        return [int(i) for i in tokenizer(item, add_special_tokens=False)["input_ids"]]
+    values = item.tolist() if hasattr(item, "tolist") else item
+    if not isinstance(values, list | tuple):
+        raise InputError(
+            f"continuation is {quote(item)}",
+            expected="a text or a list of token ids",
+            fix="Pass one of these.",
+        )
+    return [as_index(value, "continuation") for value in values]
+
+
+def _generate(loaded: LoadedModel, prompt: EncodedText, request: AnswerRequest) -> list[int]:
+    """The ids that `model.generate` adds to a prompt."""
+    torch = import_optional("torch", "running a model")
+    options = request.options()
+    config = getattr(loaded.model, "generation_config", None)
+    padding = getattr(config, "pad_token_id", None)
+    if padding is None and "pad_token_id" not in options:  # else transformers warns, and uses eos
+        ends = getattr(config, "eos_token_id", None)
+        options["pad_token_id"] = ends[0] if isinstance(ends, list) else ends
+    inputs = collate(loaded, [prompt])
+    inputs.pop("decoder_input_ids", None)
+    devices = {weights.device for weights in loaded.model.parameters() if weights.is_cuda}
+    with torch.random.fork_rng(devices=list(devices)), torch.no_grad(), _silenced():
+        torch.manual_seed(request.seed)
+        with evaluation_mode(loaded.model):
+            try:
+                output = loaded.model.generate(**inputs, **options)
+            except (TypeError, ValueError) as error:
+                raise InputError(
+                    f"model.generate refused {quote(dict(request.options()))} ({error})",
+                    expected="options of model.generate",
+                    fix="Correct them, or use generate=40.",
+                ) from error
+    sequences = getattr(output, "sequences", output)
+    if len(sequences) != 1:
+        raise InputError(
+            f"model.generate returned {len(sequences)} sequences",
+            expected="one",
+            fix="Leave out num_return_sequences.",
+        )
+    start = 1 if loaded.task == "seq2seq" else prompt.n_inputs
+    return [int(i) for i in sequences[0, start:].tolist()]
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Run a block without the remarks of transformers on options that it chooses itself."""
+    logger = getLogger("transformers.generation.utils")
+    level = logger.level
+    logger.setLevel(ERROR)
+    try:
+        with catch_warnings():
+            filterwarnings("ignore", module="transformers")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _append(
+    loaded: LoadedModel, prompt: EncodedText, ids: Sequence[int], settings: Mapping[str, Any]
+) -> AnsweredText:
+    """Return the prompt with its answer: tokens, tensors, words, offsets."""
+    if not ids:
+        raise InputError(
+            "the answer is empty",
+            expected="at least one token",
+            fix="Generate more tokens, or pass a longer continuation.",
+        )
+    tokenizer, first = loaded.tokenizer, len(prompt.tokens)
+    is_seq2seq = loaded.task == "seq2seq"
+    _check_length(loaded, 1 if is_seq2seq else first, len(ids))
+    before = [] if is_seq2seq else prompt.inputs["input_ids"][0].tolist()
+    text, offsets = locate_tokens(tokenizer, ids, before=before)
+    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(list(ids))]
+    special = find_special(tokenizer, ids, [i in tokenizer.all_special_ids for i in ids])
+    gap = "\n" if is_seq2seq else ""
+    start = len(prompt.text) + len(gap)
+    shifted = tuple(span and (span[0] + start, span[1] + start) for span in offsets)
+    words = find_words(
+        tokens,
+        special=special,
+        text=text,
+        word_ids=number_words(text, offsets),
+        offsets=[span or (0, 0) for span in offsets],
+    )
+    segments = prompt.segments or (Segment(SOURCE, 0, prompt.n_inputs),) * is_seq2seq
+    known = prompt.offsets or (None,) * first
+    encoded = replace(
+        prompt,
+        text=prompt.text + gap + text,
+        tokens=(*prompt.tokens, *tokens),
+        special=(*prompt.special, *special),
+        words=prompt.words.append(words),
+        inputs=_extend_inputs(loaded, prompt, ids),
+        offsets=(*known, *shifted),
+        segments=(*segments, Segment(ANSWER, first, first + len(ids))),
+    )
+    return AnsweredText(encoded, tuple(ids), first, text, offsets, start, settings)
+
+
+def _check_length(loaded: LoadedModel, n: int, n_answer: int) -> None:
+    limit = loaded.max_length
+    if limit is not None and n + n_answer > limit:
+        raise InputError(
+            f"prompt and answer have {n} and {n_answer} tokens, and {loaded.name} takes {limit}",
+            expected=f"at most {limit} together",
+            fix="Shorten the prompt, or generate fewer tokens.",
+        )
+
+
+def _extend_inputs(loaded: LoadedModel, prompt: EncodedText, ids: Sequence[int]) -> dict[str, Any]:
+    """The tensors of the prompt with the answer."""
+    torch = import_optional("torch", "running a model")
+    added = torch.tensor([list(ids)])
+    inputs = dict(prompt.inputs)
+    if loaded.task == "seq2seq":
+        start = torch.tensor([[decoder_start(loaded)]])
+        inputs["decoder_input_ids"] = torch.cat([start, added], dim=1)
+        inputs["decoder_attention_mask"] = torch.ones_like(inputs["decoder_input_ids"])
+        return inputs
+    for name, row in inputs.items():
+        more = added if name == "input_ids" else row[:, -1:].expand(-1, len(ids))
+        inputs[name] = torch.cat([row, more], dim=1)
+    return inputs

@@ -38,7 +38,7 @@ APPENDIX = ROOT / "docs" / "paper-appendix.md"
 PICTURES = "images"  # relative to the page
 
 # Tables with many details: how many tables come first; the others go into a section of their own.
-N_MAIN_TABLES = {"table1": 1, "table2": 1, "table3": 1}
+N_MAIN_TABLES = {"table1": 1, "table2": 1, "table3": 2}
 # Experiments that are not in the paper come after the details of its tables.
 BEYOND = ("accuracy", "decoders", "edges", "residual", "saturation", "trainings")
 
@@ -129,11 +129,15 @@ def read_results(folder: Path) -> Results:
 def write_page(results: Results) -> str:
     """Return the page with the paper's tables and figures, in Markdown."""
     parts = [INTRODUCTION, "## Summary", write_summary(results)]
+    seen: set[object] = set()
     for name, result in results.items():
         if name not in BEYOND:
             # The appendix lists the commands.
             report = find_experiment(name).render(replace(result, command=""))
-            parts += _write_section(name, report, results)
+            # Figures 2 and 3 share paragraphs on their sentences.
+            new = tuple(part for part in report.parts if part not in seen)
+            seen.update(report.parts)
+            parts += _write_section(name, replace(report, parts=new), results)
     return _join(parts)
 
 

@@ -62,7 +62,7 @@ def load_minilm(folder: str | Path) -> tuple[Task, Any]:
 def build_model(class_name: str, encoder: str | Path | None = None) -> tuple[Any, set[str]]:
     """Put a random head on the encoder.
 
-    class_name: CLASSIFIER or MASKED_LM. encoder: its folder. Default: that of the package.
+    class_name: one of the classes above. encoder: its folder. Default: that of the package.
     Returns the model and the names of its new parameters, which must be trained.
     """
     transformers = import_optional("transformers", "a MiniLM model")
@@ -117,6 +117,12 @@ def attach_adapter(model: nn.Module, *, rank: int, new: set[str]) -> None:
     for module in linear_maps(model).values():
         addition = LowRank(module.out_features, module.in_features, rank)
         parametrize.register_parametrization(module, "weight", addition.to(module.weight.device))
+
+
+def fold_adapter(model: nn.Module) -> None:
+    """Replace each W and its low-rank matrix by their sum, as an ordinary weight."""
+    for module in linear_maps(model).values():
+        parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
 
 
 def extract_adapter(model: nn.Module, *, new: set[str]) -> Weights:

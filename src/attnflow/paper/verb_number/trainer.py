@@ -49,7 +49,7 @@ class Recipe:
     sizes: model sizes that differ from the paper's, by their names in VerbNumberConfig.
     """
 
-    epochs: int = 12
+    epochs: int = 10
     batch_size: int = 512
     learning_rate: float = 1e-3
     weight_decay: float = 0.05

@@ -21,11 +21,11 @@ def comment_figure1(results: Results) -> str:
     expect(subject == "keys" and subject in tied, "rollout and flow are highest for the subject")
     return f"""
 As in the paper, raw attention does not show where the answer comes from: [CLS] attends most to
-"{link}" at layer 2 ({weight:.2f}), which has collected the subject at layer 1, and at the last layer
-it is nearly uniform (at most {last:.2f}; uniform {uniform:.2f}). Rollout of the last layer is highest
-for the subject, "{subject}" ({rollout:.2f}). The residual connection fades: [CLS] has {own[0]:.0%} of
-its own rollout at layer 1 and {own[-1]:.0%} at the last. What differs: flow is highest for the subject
-until layer 3; at the last layer {_join(tied)} tie.
+"{link}" at layer 2 ({weight:.2f}), which has collected the subject at layer 1, and at the last
+layer it is nearly uniform (at most {last:.2f}; uniform {uniform:.2f}). Rollout of the last layer
+is highest for the subject, "{subject}" ({rollout:.2f}). The residual connection fades: [CLS] has
+{own[0]:.0%} of its own rollout at layer 1 and {own[-1]:.0%} at the last. What differs: flow is
+highest for the subject until layer 3; at the last layer {_join(tied)} tie.
 """
 
 
@@ -35,9 +35,9 @@ def comment_figure2(results: Results) -> str:
     low, high = (max(max(rows[part]) for rows in shares) for part in (slice(3), slice(3, None)))
     expect(high < 2.2 < low - 1, "raw attention is more even above layer 3")
     return f"""
-The paper finds raw attention almost uniform above layer three. Here it becomes more even there, but
-not uniform: up to layer 3, a token has up to {low:.1f} times its uniform share, above it up to
-{high:.1f} times.
+The paper finds raw attention almost uniform above layer three. Here it becomes more even there,
+but not uniform: up to layer 3, a token has up to {low:.1f} times its uniform share, above it up
+to {high:.1f} times.
 """
 
 
@@ -59,9 +59,9 @@ def comment_figure3(results: Results) -> str:
     return f"""
 As in the paper, rollout and flow of (b) give high weights to the subject, "article", and to the
 attractor, "systems" ("{ranked[0]}" has the highest rollout), and in (c), which is classified
-wrongly, to a noun that is not the subject ("{wrong}"). Also as in the paper, flow is spread over a
-set of words and rollout is more focused: the difference between the highest and the lowest word at
-the last layer is {rollout_spreads} for rollout and {flow_spreads} for flow.
+wrongly, to a noun that is not the subject ("{wrong}"). Also as in the paper, flow is spread over
+a set of words and rollout is more focused: the difference between the highest and the lowest word
+at the last layer is {rollout_spreads} for rollout and {flow_spreads} for flow.
 """
 
 
@@ -75,11 +75,11 @@ def comment_figure4(results: Results) -> str:
     raw, flow = first["agrees"]["raw"], second["agrees"]["flow"]
     return f"""
 In the paper, raw attention of the last layer contradicts the model in (a), and rollout and flow
-agree with it. The same holds here; raw attention agrees at only {sum(raw)} of {len(raw)} layers. In
-(b), only flow agrees with the model in the paper. Here raw attention and rollout agree, and flow
-agrees at {sum(flow)} of {len(flow)} layers; at the last layer it is nearly even ({john:.3f} and
-{mary:.3f}). Most differences are small, and two sentences with a small model are no evidence either
-way.
+agree with it. The same holds here; raw attention agrees at only {sum(raw)} of {len(raw)} layers.
+In (b), only flow agrees with the model in the paper. Here raw attention and rollout agree, and
+flow agrees at {sum(flow)} of {len(flow)} layers; at the last layer it is nearly even ({john:.3f}
+and {mary:.3f}). Most differences are small, and two sentences with a small model are no evidence
+either way.
 """
 
 

@@ -87,7 +87,7 @@ def test_the_table_names_the_model(result):
     assert len(set(names)) == len(names) == 6
     # The sample contains all four sentences.
     assert not any("4 of the sentences" in table.caption for table in report.tables[2:])
-    assert "tiny-bert 50.0%, other 50.0%." in report.parts[0]
+    assert "tiny-bert 50.0%, other 50.0%." in str(report.parts[0])
 
 
 def test_classes_are_found_by_name_or_by_index():

@@ -21,11 +21,12 @@ def comment_figure1(results: Results) -> str:
     expect(subject == "keys" and subject in tied, "rollout and flow are highest for the subject")
     return f"""
 As in the paper, raw attention does not show where the answer comes from: [CLS] attends most to
-"{link}" at layer 2 ({weight:.2f}), which has collected the subject at layer 1, and at the last
-layer it is nearly uniform (at most {last:.2f}; uniform {uniform:.2f}). Rollout of the last layer
-is highest for the subject, "{subject}" ({rollout:.2f}). The residual connection fades: [CLS] has
-{own[0]:.0%} of its own rollout at layer 1 and {own[-1]:.0%} at the last. What differs: flow is
-highest for the subject until layer 3; at the last layer {_join(tied)} tie.
+"{link}" at layer 2 ({weight:.2f}), which has collected the subject at layer 1 (the thick line
+between them), and at the last layer it is nearly uniform (at most {last:.2f}; uniform
+{uniform:.2f}). Rollout of the last layer is highest for the subject, "{subject}" ({rollout:.2f}).
+The residual connection fades: [CLS] has {own[0]:.0%} of its own rollout at layer 1 and
+{own[-1]:.0%} at the last. What differs: flow is highest for the subject until layer 3; at the
+last layer {_join(tied)} tie.
 """
 
 

@@ -178,13 +178,13 @@ distilbert-sst2 is not the paper's checkpoint, which is not at hand: it is disti
 from a package that holds it with weights of 8 bits and tuned to tag grammatical errors, then
 fine-tuned on SST-2 ([how](models.md#distilbert)).
 
-By the method of the authors' script ([appendix](paper-appendix.md#details-of-table-3)), both models
-show the paper's pattern: correlations are low, and at the last layer flow
+By the method of the authors' script ([appendix](paper-appendix.md#details-of-table-3)), both
+models show the paper's pattern: correlations are low, and at the last layer flow
 ({_pair(script, "flow")}) is above rollout ({_pair(script, "rollout")}) and raw attention
 ({_pair(script, "raw")}). With the scores of [CLS] and the norm of the gradient, raw attention is
 highest ({_pair(ours, "raw")}). Flow of MiniLM is negative: in layers 2 to 5, its [CLS] puts
 {min(first):.0%} to {max(first):.0%} of its attention on itself, so flow adds nearly the same to
-every word. Other edges help: the highest of rollout and flow is {" and ".join(best)}.
+every word. Other edges help: the best are {" and ".join(best)}.
 """
 
 

@@ -37,8 +37,8 @@ PAGE = ROOT / "docs" / "paper.md"
 APPENDIX = ROOT / "docs" / "paper-appendix.md"
 PICTURES = "images"  # relative to the page
 
-# Tables with many details: how many tables come first; the others go into a section of their own.
-N_MAIN_TABLES = {"table1": 1, "table2": 1, "table3": 2}
+# How many tables the page shows; the others go into the appendix.
+N_MAIN_TABLES = {"table1": 1, "table2": 1, "table3": 2, "figure2": 0, "figure3": 0}
 # Experiments that are not in the paper come after the details of its tables.
 BEYOND = ("accuracy", "decoders", "edges", "residual", "saturation", "trainings")
 
@@ -177,11 +177,12 @@ def _write_details(name: str, report: Report) -> list[str]:
 
 def _end_of_main_part(name: str, report: Report) -> int:
     tables = [i for i, part in enumerate(report.parts) if isinstance(part, Table)]
-    return tables[N_MAIN_TABLES[name] - 1] + 1
+    n = N_MAIN_TABLES[name]
+    return tables[n - 1] + 1 if n else tables[0]
 
 
 def _details_title(name: str) -> str:
-    return f"Details of {name.replace('table', 'table ')}"
+    return f"Details of {name[:-1]} {name[-1]}"
 
 
 def _list_commands(results: Results) -> str:

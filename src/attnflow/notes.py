@@ -18,10 +18,10 @@ from attnflow.arrays import to_numpy
 from attnflow.attribution import Attribution
 from attnflow.edges.registry import EDGES
 from attnflow.explanation import Explanation
-from attnflow.presentation import edges_name
+from attnflow.presentation import edges_name, residual_only_note
 from attnflow.selection import Position, resolve_position
-from attnflow.token_text import readable_tokens
-from attnflow.units import NOT_ADDITIVE, SPECIAL_TOKENS, without_start
+from attnflow.token_text import tell_apart
+from attnflow.units import NOT_ADDITIVE, SPECIAL_TOKENS
 
 SINK = 0.5  # the share of a row from which tokens without content are reported as sinks
 PART_OF_SINK = 0.05  # the share from which a token counts as one of them
@@ -37,7 +37,6 @@ RAMP = 0.95  # the rank correlation with the position from which scores follow t
 FEWEST = 6  # tokens: shorter rows follow the order of the tokens by chance
 LONG_RAMP = 0.8  # the same from this many tokens on, where chance is out of the question:
 LONG = 20
-NEWLINES = ("\n", "\u010a", "<0x0A>")  # as text, in byte-level BPE, in SentencePiece
 NOUNS = {"raw": "raw attention", "rollout": "rollout", "flow": "flow", "joint_flow": "joint flow"}
 
 
@@ -65,7 +64,8 @@ def find_notes(
     scores = to_numpy(attribution.row(position=position, layer=layer)).astype(np.float64)
     index = attribution.positions[0]
     if position is not None:
-        index = resolve_position(attribution.labels, len(attribution.labels), position)
+        names = tuple(row.label for row in attribution.rows) or attribution.tokens
+        index = resolve_position(names, len(names), position)
     if attribution.rows:
         members = attribution.rows[index].positions
         index = members[0] if len(members) == 1 else NO_TOKEN
@@ -99,7 +99,8 @@ def explanation_notes(
         special = explanation.words.special
     elif attribution.tokens != explanation.tokens:
         special = tuple(text == SPECIAL_TOKENS for text in attribution.tokens)
-    return find_notes(
+    missing = residual_only_note(explanation.graph.settings)
+    notes = find_notes(
         attribution,
         special=special,
         causal=explanation.graph.causal,
@@ -107,6 +108,7 @@ def explanation_notes(
         layer=layer,
         advice=advice,
     )
+    return [*notes, missing] if missing else notes
 
 
 @dataclass(frozen=True)
@@ -159,12 +161,12 @@ class _Row:
 
     def label(self, axis: int) -> str:
         """A token in quotes."""
-        return repr(self.labels[self.attribution.columns[axis]])
+        return self.names[self.attribution.columns[axis]]
 
     @cached_property
-    def labels(self) -> tuple[str, ...]:
-        """The tokens as text."""
-        return readable_tokens(self.attribution.tokens)
+    def names(self) -> tuple[str, ...]:
+        """The tokens in quotes, with their position where they occur more than once."""
+        return tell_apart([repr(label) for label in self.attribution.labels])
 
     def sink_kind(self, axis: int) -> str:
         """What kind of token without content it is; empty for others."""
@@ -173,11 +175,10 @@ class _Row:
             return "special token"
         if self.causal and column == 0:
             return "first token"
-        token = self.attribution.tokens[column]
-        if token in NEWLINES or not token.strip():
-            return "newline" if token in NEWLINES else "blank token"
-        token = without_start(token)
-        marks = bool(token) and all(unicodedata.category(c).startswith("P") for c in token)
+        token = self.attribution.labels[column]
+        if not token.strip():
+            return "newline" if "\n" in token else "blank token"
+        marks = all(unicodedata.category(c).startswith("P") for c in token)
         return "punctuation mark" if marks else ""
 
     def others(self) -> list[int]:

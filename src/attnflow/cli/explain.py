@@ -52,6 +52,13 @@ def explain(  # noqa: PLR0913 - one argument for each option
         str | None,
         typer.Option(help="A folder or hub name, if the tokenizer is not stored with the model."),
     ] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="An image that comes with the text, for models of texts and images such as LLaVA "
+            "or Qwen-VL; once for each image."
+        ),
+    ] = None,
     truncate: Annotated[
         Truncation, typer.Option(help="What to do with a text longer than the model's limit.")
     ] = Truncation.ERROR,
@@ -67,6 +74,13 @@ def explain(  # noqa: PLR0913 - one argument for each option
     inputs: InputOptions,
     scores: ScoreOptions,
     run: ModelOptions,
+    overlay: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw the scores of patches over the image: .png, .svg or .pdf.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
 ) -> None:
     """Show what a model predicts for a text, or generates, and which tokens reach it.
 
@@ -83,6 +97,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
             silence_transformers()
             explanation = explain_text(
                 model=model,
+                images=image or None,
                 **given,
                 tokenizer=tokenizer,
                 truncate=truncate.value,
@@ -94,6 +109,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
         results = attribute(explanation, scores, position, **selection)
         if check:
             check_scores(explanation, scores, words)
+        _draw_overlay(explanation, scores.methods, overlay)
         report(explanation, results, scores)
 
 

@@ -29,11 +29,9 @@ def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
     group = typer.Typer(
         invoke_without_command=True,
-        help="Train a built-in model again, or the DistilBERT of table 3.",
+        help="Train a built-in model again.",
     )
-    group.callback(help="Train a built-in model again, or the DistilBERT of table 3.")(
-        require_command
-    )
+    group.callback(help="Train a built-in model again.")(require_command)
     group.command("verb-number")(verb_number)
     group.command("minilm-sst2")(minilm_sst2)
     group.command("minilm-mlm")(minilm_mlm)

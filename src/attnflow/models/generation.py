@@ -14,7 +14,13 @@ from warnings import catch_warnings, filterwarnings
 from attnflow.attribution import Offsets
 from attnflow.errors import InputError, quote
 from attnflow.models.decoding import locate_tokens
-from attnflow.models.inputs import EncodedText, collate, decoder_start, find_special
+from attnflow.models.inputs import (
+    EncodedText,
+    collate,
+    decoder_start,
+    find_special,
+    name_tokens,
+)
 from attnflow.models.loading import LoadedModel, evaluation_mode
 from attnflow.optional import import_optional
 from attnflow.predictions import Answer, Prediction, Segment
@@ -218,7 +224,7 @@ def _append(
     _check_length(loaded, 1 if is_seq2seq else first, len(ids))
     before = [] if is_seq2seq else prompt.inputs["input_ids"][0].tolist()
     text, offsets = locate_tokens(tokenizer, ids, before=before)
-    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(list(ids))]
+    tokens = name_tokens(tokenizer, ids)
     special = find_special(tokenizer, ids, [i in tokenizer.all_special_ids for i in ids])
     gap = "\n" if is_seq2seq else ""
     start = len(prompt.text) + len(gap)
@@ -266,6 +272,8 @@ def _extend_inputs(loaded: LoadedModel, prompt: EncodedText, ids: Sequence[int])
         inputs["decoder_attention_mask"] = torch.ones_like(inputs["decoder_input_ids"])
         return inputs
     for name, row in inputs.items():
+        if row.ndim != 2 or row.shape[1] != prompt.n_inputs:  # such as the pixels of an image
+            continue
         more = added if name == "input_ids" else row[:, -1:].expand(-1, len(ids))
         inputs[name] = torch.cat([row, more], dim=1)
     return inputs

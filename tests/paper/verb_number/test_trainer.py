@@ -36,7 +36,15 @@ def same_weights(first, second):
 @pytest.mark.slow
 def test_the_agreement_rule_is_learned():
     sizes = {"n_layer": 2, "n_head": 4, "n_embd": 32}
-    recipe = replace(TINY, epochs=12, sizes=sizes, learning_rate=4e-3, unknown_rate=0.0)
+    recipe = replace(
+        TINY,
+        epochs=12,
+        sizes=sizes,
+        learning_rate=4e-3,
+        attention_dropout=0.1,
+        unknown_rate=0.0,
+        attractor_copies=1,
+    )
     trained = train(split_grammar(2400), recipe, device="cpu")
     assert trained.accuracy["grammar"] > 0.9, trained.accuracy
     assert trained.accuracy["grammar, attractors 0"] > 0.9

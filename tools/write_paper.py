@@ -108,8 +108,8 @@ differ from this page as follows:
 - *Special tokens* count as tokens in the scripts and on this page; variants exclude them.
 - *Number of sentences.* The SST-2 script uses 101 sentences of the test set, because of an
   off-by-one error, and the agreement script 1,000 of the validation set; the paper says 100 and
-  2,000. This page uses 100 and all 872 sentences of the development set of SST-2, and 2,000
-  agreement sentences.
+  2,000. This page uses the first 300 of the 872 sentences of the development set of SST-2, 100 of
+  them for other edges, and 2,000 agreement sentences.
 """
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -270,6 +271,60 @@ def test_the_prediction_says_which_position_it_belongs_to(opened):
     page.get_by_test_id("elsewhere").wait_for(state="hidden")
     heading = page.get_by_test_id("ranking").locator("..").locator("h2").inner_text()
     assert "“word4”" in heading
+
+
+def test_the_prediction_of_another_position_is_shown_if_it_was_saved(browser, tmp_path):
+    outcome = Outcome("word", 0, 0.75)
+    explanation = replace(
+        causal_explanation(2, 5), prediction=Prediction("next token", (outcome,), outcome)
+    )
+    path = explanation.to_html(tmp_path / "page.html")
+    other = {"label": "earlier", "probability": 0.5}
+    saved = json.dumps({"1": {"kind": "next token", "target": other, "top": [other]}})
+    page = path.read_text(encoding="utf-8").replace(
+        '"n_layers":', f'"predictions":{saved},"n_layers":'
+    )
+    path.write_text(page, encoding="utf-8")
+    viewer = ViewerPage(browser, network=False)
+    viewer.page.goto(path.as_uri())
+    viewer.page.get_by_test_id("token").nth(1).click()
+    box = viewer.page.get_by_test_id("prediction")
+    viewer.wait_for(lambda: "earlier" in box.inner_text() and "word1" in box.inner_text())
+    assert viewer.page.get_by_test_id("elsewhere").is_hidden()
+    viewer.page.get_by_test_id("token").nth(2).click()
+    viewer.page.get_by_test_id("elsewhere").wait_for()
+    assert "position 4 only" in box.inner_text()
+    assert "earlier" not in box.inner_text()
+    viewer.close()
+
+
+@pytest.mark.parametrize("view", ["text", "flow", "map", "heads", "difference"])
+def test_a_view_is_printed_whole_in_light_colors_without_controls(opened, view):
+    state = json.dumps({"view": view, "fit": False})
+    viewer = opened(random_explanation(3, 60), state, color_scheme="dark")
+    page = viewer.page
+    viewer.wait_for_drawing()
+    printed = page.pdf(format="A4")
+    assert printed.startswith(b"%PDF")
+    assert printed.count(b"/Type /Page\n") == 1
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    for control in ("layer", "export-pdf", f"view-{view}"):
+        assert page.get_by_test_id(control).is_hidden(), control
+    sheet = page.get_by_test_id("sheet")
+    if view == "text":
+        assert sheet.is_hidden()
+        assert page.get_by_test_id("token").last.is_visible()
+        ground = page.get_by_test_id("sentence").locator("xpath=ancestor::*[@role='region']").first
+        color = ground.evaluate("element => getComputedStyle(element).backgroundColor")
+        assert color == "rgb(255, 255, 255)"
+    else:
+        assert sheet.locator("svg rect").first.get_attribute("fill") == "#ffffff"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen", color_scheme="dark")
+    assert page.get_by_test_id("layer").is_visible()
+    assert sheet.is_hidden()
 
 
 def test_pictures_have_no_options_without_effect(opened):

@@ -177,11 +177,18 @@ def test_tab_reaches_everything(viewer):
     page = viewer.page
     focused = "document.activeElement?.shadowRoot?.activeElement?.dataset?.testid ?? null"
     reached = set()
-    for _ in range(34):
+    for _ in range(35):
         page.keyboard.press("Tab")
         reached.add(page.evaluate(focused))
     names = "view-text layer search threshold top-k special words normalize scale sentence"
-    assert {*names.split(), "export-csv", "export-svg", "export-png", "help-button"} <= reached
+    assert {
+        *names.split(),
+        "export-csv",
+        "export-svg",
+        "export-png",
+        "export-pdf",
+        "help-button",
+    } <= reached
 
 
 def test_special_tokens_words_and_limits(viewer, explanation):

@@ -17,6 +17,7 @@ export function makeExample(change: Partial<Example> = {}): Example {
     words: { texts: ["[CLS]", "cabinets"], groups: [[0], [1, 2]], special: [true, false] },
     position: 0,
     prediction: null,
+    predictions: {},
     n_layers: 2,
     n_heads: 0,
     causal: false,

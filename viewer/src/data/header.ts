@@ -48,7 +48,8 @@ export interface Example {
   special: boolean[];
   words: Words;
   position: number; // the explained position
-  prediction: Prediction | null;
+  prediction: Prediction | null; // of the explained position
+  predictions: Record<number, Prediction>; // of other positions, by token, if they were saved
   n_layers: number;
   layer_names: string[]; // of an encoder-decoder; empty for others
   n_source: number; // tokens of the source of an encoder-decoder, which come first; 0 for others
@@ -173,6 +174,7 @@ function readExample(example: RawExample & Pick<Example, "methods">, index: numb
     words: example.words ?? { texts: tokens, groups: tokens.map((_, i) => [i]), special },
     position: Math.min(Math.max(0, (example.position ?? 0) | 0), n - 1),
     prediction: example.prediction ?? null,
+    predictions: example.predictions ?? {},
     layer_names: example.layer_names?.length === example.n_layers ? example.layer_names : [],
     n_source: example.n_source ?? 0,
     n_heads: example.n_heads ?? 0,

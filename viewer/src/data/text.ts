@@ -7,6 +7,8 @@
 const HIDDEN =
   /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffc]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 const TAGS = /[\u{e0000}-\u{e007f}]/gu;
+// Joiners and variation selectors without a letter, such as a part of an emoji.
+const ALONE = /^[\u200c\u200d\ufe00-\ufe0f¹²³⁴]+$/u;
 const MARKS = /(\p{M}{4})\p{M}+/gu;
 
 const code = (character: string): string =>
@@ -23,6 +25,7 @@ function symbol(character: string): string {
 export function visible(text: string): string {
   let shown = String(text).replace(HIDDEN, symbol).replace(MARKS, "$1");
   if (!shown.includes("\u{1f3f4}")) shown = shown.replace(TAGS, code); // flags use tags
+  if (ALONE.test(shown)) shown = shown.replace(/[^¹²³⁴]/gu, code);
   if (shown === "") return "∅";
   return /^\s+$/.test(shown) ? "␣".repeat(Math.min(shown.length, 8)) : shown;
 }

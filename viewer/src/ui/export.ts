@@ -130,6 +130,12 @@ export function paintSvg(
   return painter.finish(sheet.width, sheet.height, visible(title));
 }
 
+/** The view as an SVG element, to print it. */
+export function svgElement(text: string): Element {
+  const parsed = new DOMParser().parseFromString(text, "image/svg+xml");
+  return document.importNode(parsed.documentElement, true);
+}
+
 export function paintPng(panels: readonly Panel[], theme: Theme, beside: boolean): Blob {
   const sheet = arrange(panels, beside);
   const ratio = Math.min(2, MAX_SIDE / sheet.width, MAX_SIDE / sheet.height);

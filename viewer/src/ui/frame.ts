@@ -15,6 +15,7 @@ export interface Frame {
   panels: HTMLElement; // contains the panels of the examples
   table: HTMLDetailsElement; // can be opened and closed
   tables: HTMLElement; // contains the score tables
+  sheet: HTMLElement; // what is printed instead of the panels of a drawing
   live: HTMLElement; // read aloud when it changes
 }
 
@@ -43,23 +44,26 @@ export function makeFrame(
     tables,
   );
   const panels = make("div", { class: "panels", role: "tabpanel", "aria-label": "View" });
+  const sheet = make("div", { class: "sheet", "aria-hidden": "true", testid: "sheet" });
   const label = `attnflow: ${visible(title || "attention")}`;
   const app = make(
     "div",
     { class: "app", role: "region", "aria-label": label },
     ...above,
     panels,
+    sheet,
     table,
     live,
     ...below,
   );
-  return { app, panels, table, tables, live };
+  return { app, panels, table, tables, sheet, live };
 }
 
 export interface TopBarEvents {
   csv(): string;
   svg(): string;
   png(): Promise<Blob>;
+  print: (() => void) | null; // null where the page is not the viewer's own
   file(): string; // the file name without extension
   failed(message: string): void;
   help(): void;
@@ -99,6 +103,8 @@ export function makeTopBar(title: string, events: TopBarEvents): HTMLElement {
       toolButton("CSV", "export-csv", "Save the scores on screen as CSV", saveCsv),
       toolButton("SVG", "export-svg", "Save this view as SVG", saveSvg),
       toolButton("PNG", "export-png", "Save this view as PNG", savePng),
+      events.print &&
+        toolButton("PDF", "export-pdf", "Print this view, or save it as PDF", events.print),
       toolButton("?", "help-button", HELP_LABEL, events.help),
     ),
   );

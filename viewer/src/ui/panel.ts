@@ -10,7 +10,7 @@ import { make, setText } from "../paint/dom.ts";
 import type { Painter } from "../paint/painter.ts";
 import { PredictionBox, Ranking } from "./ranking.ts";
 import { Stage } from "./stage.ts";
-import { describeRow, scoreLines, settingsOf } from "../views/captions.ts";
+import { describeRow, itemLines, settingsOf } from "../views/captions.ts";
 import { differenceScene } from "../views/difference.ts";
 import { flowScene } from "../views/flow.ts";
 import { headsScene } from "../views/heads.ts";
@@ -112,8 +112,7 @@ export class Panel {
   /** The tooltip of an item of the text view. */
   private linesOf(item: number | null): string[] | null {
     const { snapshot } = this;
-    if (item === null || !snapshot) return null;
-    return [snapshot.labels[item] + snapshot.marks[item], ...scoreLines(snapshot, item)];
+    return item === null || !snapshot ? null : itemLines(snapshot, item);
   }
 
   /** The width and height for a scene: what the window shows without scrolling. */

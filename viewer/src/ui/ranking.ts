@@ -96,14 +96,16 @@ function tieNote({ row, columns, state, layer }: Snapshot, max: number): string 
   );
 }
 
-/** The prediction of the model with its most probable outcomes. It belongs to the explained
- * position, and says so while another one is selected. */
+/** The prediction of the model with its most probable outcomes: that of the selected position, or
+ * else that of the explained one, which says so. */
 export class PredictionBox {
   readonly element: HTMLElement;
   private readonly title: HTMLElement;
   private readonly elsewhere: HTMLElement;
   private readonly where: HTMLElement;
   private readonly back: HTMLButtonElement;
+  private readonly body: HTMLElement;
+  private shown: Prediction | null = null;
 
   /** back: selects the explained position. */
   constructor({ prediction }: Example, back: () => void) {
@@ -112,7 +114,8 @@ export class PredictionBox {
     this.back = make("button", { type: "button", class: "tool", testid: "explained-position" });
     this.back.addEventListener("click", back);
     this.elsewhere = make("p", { class: "elsewhere", testid: "elsewhere" }, this.where, this.back);
-    const parts = prediction ? [this.title, this.elsewhere, ...outcomes(prediction)] : [];
+    this.body = make("div", { class: "body" });
+    const parts = [this.title, this.elsewhere, this.body];
     this.element = make("div", { class: "prediction", testid: "prediction" }, ...parts);
     this.element.hidden = !prediction;
   }
@@ -121,14 +124,20 @@ export class PredictionBox {
     const { example, items, item } = snapshot;
     if (!example.prediction) return;
     const own = items.of[example.position];
-    const kind = visible(example.prediction.kind);
-    const elsewhere = item !== own;
-    setText(this.title, `Prediction (${kind})${elsewhere ? ` at ${nameOf(snapshot, own)}` : ""}`);
+    const last = items.groups[item][items.groups[item].length - 1]; // predicts what follows
+    const other = item === own ? null : (example.predictions[last] ?? null);
+    const prediction = other ?? example.prediction;
+    if (this.shown !== prediction) this.body.replaceChildren(...outcomes(prediction));
+    this.shown = prediction;
+    const elsewhere = item !== own && !other;
+    const at = item === own ? "" : ` at ${nameOf(snapshot, other ? item : own)}`;
+    setText(this.title, `Prediction (${visible(prediction.kind)})${at}`);
     this.element.classList.toggle("other", elsewhere);
     this.elsewhere.hidden = !elsewhere;
     if (!elsewhere) return;
-    const scores = nameOf(snapshot, item);
-    setText(this.where, `The scores are those of ${scores}, not of this prediction. `);
+    const where = `This is the prediction of position ${example.position} only. `;
+    const scores = `The scores are those of ${nameOf(snapshot, item)}. `;
+    setText(this.where, where + scores);
     setText(this.back, `Select ${nameOf(snapshot, own)}`);
   }
 }

@@ -139,7 +139,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .ranking button.traced { box-shadow: -3px 0 var(--bottleneck); border-radius: 0; }
 .ranking .name, .outcomes bdi { text-align: left; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .mark { color: var(--quiet); font-size: 11px; }
-.prediction.other > :not(h2, .elsewhere) { opacity: 0.6; }
+.prediction.other > .body { opacity: 0.6; }
 .elsewhere { font-size: 13px; margin: 0 0 8px; padding: 6px 10px; background: var(--raised);
   border-inline-start: 3px solid var(--match); border-radius: 4px; }
 .tie { font-size: 13px; color: var(--quiet); margin: 8px 4px 0; max-width: 60ch; }
@@ -231,7 +231,18 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
   .track { border: 1px solid CanvasText; }
   .ranking button.traced { outline: 2px dashed Highlight; }
 }
-@media print { .controls, .tabs, .tools { display: none; } }
+.sheet { display: none; }
+@media print {
+  .app, .app[data-theme] { ${properties(LIGHT)} padding: 0; print-color-adjust: exact; }
+  .controls, .tabs, .tools, .cue, .status, .tooltip, .elsewhere button, dialog,
+  .table:not([open]) { display: none !important; }
+  .sentence.long, .tables { max-height: none; overflow: visible; background: none; }
+  .chip, .ranking li, .outcomes li, tr, .prediction { break-inside: avoid; }
+  .app.drawn > .panels { display: none; }
+  .app.drawn > .sheet { display: block; }
+  .sheet svg { display: block; max-width: 100%; max-height: 94vh; height: auto; margin: auto;
+    print-color-adjust: exact; }
+}
 `;
 
 /** Add the style sheet to a shadow root; a strict content security policy forbids inline styles. */

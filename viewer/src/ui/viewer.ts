@@ -8,7 +8,7 @@ import { changeState, initialState, type State, versusOf, viewsOf } from "../dat
 import { make, setText } from "../paint/dom.ts";
 import { DARK, LIGHT, type Theme } from "../paint/theme.ts";
 import { Controls } from "./controls.ts";
-import { fileName, paintPng, paintSvg } from "./export.ts";
+import { fileName, paintPng, paintSvg, svgElement } from "./export.ts";
 import { makeFrame, makeHelp, makeTopBar, Tooltip } from "./frame.ts";
 import { pressed } from "./keyboard.ts";
 import { Panel } from "./panel.ts";
@@ -23,6 +23,7 @@ import { hasMethodRows } from "../views/text.ts";
 export interface Options {
   state?: Partial<State>;
   onState?(state: State): void;
+  print?: boolean; // whether to offer printing: the page has nothing but the viewer
 }
 
 export interface Viewer {
@@ -72,6 +73,8 @@ class Widget implements Viewer {
   private reporting = 0;
   private width = 0;
   private destroyed = false;
+  private printing = false;
+  private readonly sheet: HTMLElement;
 
   constructor(
     root: HTMLElement,
@@ -98,12 +101,15 @@ class Widget implements Viewer {
     this.live = frame.live;
     this.table = frame.table;
     this.tables = frame.tables;
+    this.sheet = frame.sheet;
     this.table.addEventListener("toggle", () => this.report());
     this.tooltip = new Tooltip(this.app);
     this.panels = this.makePanels(source, change);
     this.app.addEventListener("keydown", (event) => this.key(event));
     shadow.append(this.app);
     this.darkness.addEventListener("change", this.schedule);
+    addEventListener("beforeprint", this.beforePrint);
+    addEventListener("afterprint", this.afterPrint);
     this.resizing = new ResizeObserver(() => {
       if (this.app.clientWidth !== this.width) this.schedule();
     });
@@ -117,6 +123,7 @@ class Widget implements Viewer {
       csv: () => this.exportCsv(),
       svg: () => this.exportSvg(),
       png: () => this.exportPng(),
+      print: this.options.print ? () => print() : null,
       file: () => fileName(this.state, this.header.examples[this.state.shown[0]].text),
       failed: (message) => setText(this.live, message),
       help: () => this.help.showModal(),
@@ -150,6 +157,8 @@ class Widget implements Viewer {
     this.resizing.disconnect();
     this.theming.disconnect();
     this.darkness.removeEventListener("change", this.schedule);
+    removeEventListener("beforeprint", this.beforePrint);
+    removeEventListener("afterprint", this.afterPrint);
     for (const panel of this.panels) panel.scores.destroy();
     this.shadow.replaceChildren();
   }
@@ -171,6 +180,22 @@ class Widget implements Viewer {
     return paintPng(this.shownPanels(), this.theme(), this.beside());
   }
 
+  /** Print in light colors; drawings as vectors that fit the page, text as it wraps there. */
+  private readonly beforePrint = (): void => {
+    this.printing = true;
+    const drawn = this.state.view !== "text";
+    this.app.classList.toggle("drawn", drawn);
+    if (drawn) this.sheet.replaceChildren(svgElement(this.exportSvg()));
+    else this.render();
+  };
+
+  private readonly afterPrint = (): void => {
+    this.printing = false;
+    this.app.classList.remove("drawn");
+    this.sheet.replaceChildren();
+    this.schedule();
+  };
+
   private change(change: Partial<State>): void {
     const next = changeState(this.header, this.state, change);
     if (JSON.stringify(next) === JSON.stringify(this.state)) return;
@@ -185,6 +210,7 @@ class Widget implements Viewer {
   };
 
   private theme(): Theme {
+    if (this.printing) return LIGHT;
     const wanted = this.root.dataset.theme;
     if (wanted === "dark" || wanted === "light") return wanted === "dark" ? DARK : LIGHT;
     return this.darkness.matches ? DARK : LIGHT;

@@ -163,6 +163,20 @@ export function scoreText(snapshot: Snapshot, method: string, value: number | un
   return missing(snapshot, method, snapshot.layer) ? "–" : "…";
 }
 
+/** Tooltip lines of an item: its label, the tokens as the vocabulary spells them where that differs,
+ * and its scores. */
+export const itemLines = (snapshot: Snapshot, item: number): string[] => [
+  snapshot.labels[item] + snapshot.marks[item],
+  ...pieceLine(snapshot, item),
+  ...scoreLines(snapshot, item),
+];
+
+function pieceLine({ example, items, labels }: Snapshot, item: number): string[] {
+  const pieces = items.groups[item].map((token) => visible(example.tokens[token]));
+  const title = pieces.length > 1 ? "Pieces" : "Piece";
+  return pieces.length === 1 && pieces[0] === labels[item] ? [] : [`${title}: ${pieces.join(" ")}`];
+}
+
 /** Tooltip lines with the scores of an item by every method. */
 export const scoreLines = (snapshot: Snapshot, item: number): string[] =>
   snapshot.example.methods.map(({ name, title }) => {

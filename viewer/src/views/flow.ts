@@ -19,7 +19,7 @@ import {
   describeTarget,
   layerName,
   nameOf,
-  scoreLines,
+  itemLines,
   SELECT_HINT,
   shortLayer,
   titleOf,
@@ -200,7 +200,7 @@ function hit(
   if (level <= 0) {
     return {
       key: `0/${item}`,
-      lines: [snapshot.labels[item] + snapshot.marks[item], ...scoreLines(snapshot, item)],
+      lines: itemLines(snapshot, item),
       change: { token: group[0] },
     };
   }

@@ -48,8 +48,8 @@ const field = (value: string | number | null | undefined): string => {
 const csv = (lines: readonly (readonly (string | number | null | undefined)[])[]): string =>
   lines.map((line) => line.map(field).join(",") + "\r\n").join("");
 
-/** The scores on screen as CSV: a line per token, a column per list of scores. Tokens are as the
- * model has them, and scores are not rounded. */
+/** The scores on screen as CSV: a line per token, a column per list of scores. Tokens are
+ * text; their piece is the spelling of the vocabulary. Scores are not rounded. */
 export function scoresCsv(
   snapshots: readonly Snapshot[],
   headsOf: (snapshot: Snapshot) => Column[] | null,
@@ -58,17 +58,28 @@ export function scoresCsv(
   const keys = [
     ...new Set(snapshots.flatMap((s) => scoreColumns(s, headsOf(s)).map((c) => c.key))),
   ];
-  const head = ["example", "model", "position", "layer", "normalize", "index", "token", ...keys];
+  const head = [
+    "example",
+    "model",
+    "position",
+    "layer",
+    "normalize",
+    "index",
+    "token",
+    "piece",
+    ...keys,
+  ];
   const lines = snapshots.flatMap((snapshot) => {
     const { example, items, columns, position, layer, state } = snapshot;
     const lists = new Map(scoreColumns(snapshot, headsOf(snapshot)).map((c) => [c.key, c.row]));
     const about = [example.name, example.model, position, layer, state.normalize];
-    const token = (item: number): string =>
-      state.words ? items.labels[item] : example.tokens[items.groups[item][0]];
+    const piece = (item: number): string =>
+      items.groups[item].map((token) => example.tokens[token]).join(" ");
     return columns.map((item) => [
       ...about,
       items.groups[item][0],
-      token(item),
+      items.labels[item],
+      piece(item),
       ...keys.map((key) => lists.get(key)?.[item]),
     ]);
   });

@@ -80,3 +80,9 @@ test("labels have no mark for the start of a word", () => {
   assert.equal(label("\u010a"), "↵");
   assert.equal(label("\u0120"), "\u0120", "a blank stays visible");
 });
+
+test("joiners and variation selectors without a letter are shown by their code", () => {
+  assert.equal(visible("\u200d²"), "⟨U+200D⟩²");
+  assert.equal(visible("\ufe0f"), "⟨U+FE0F⟩");
+  assert.equal(visible("♀\ufe0f"), "♀\ufe0f");
+});

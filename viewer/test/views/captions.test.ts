@@ -6,6 +6,7 @@ import {
   announcement,
   describeMethod,
   describeTarget,
+  itemLines,
   methodSummary,
   nameOf,
   settingsOf,
@@ -115,4 +116,16 @@ test("the direction and the labels come from readable tokens", async () => {
   );
   assert.deepEqual(labels, example.labels);
   assert.ok(rightToLeft);
+});
+
+test("tooltips name the piece of the vocabulary where it differs from the label", async () => {
+  const example = makeExample({
+    tokens: ["[CLS]", "\u0120caf\u00c3\u00a9", "##s"],
+    labels: ["[CLS]", "caf\u00e9", "##s"],
+  });
+  const lines = (words: boolean, item: number): Promise<string[]> =>
+    settle({ words }, (snapshot) => itemLines(snapshot, item).slice(0, 2), example);
+  assert.deepEqual(await lines(false, 1), ["caf\u00e9", "Piece: \u0120caf\u00c3\u00a9"]);
+  assert.match((await lines(false, 2))[1], /^Raw attention/);
+  assert.match((await lines(true, 1))[1], /^Pieces: \u0120caf\u00c3\u00a9 ##s$/);
 });

@@ -73,22 +73,23 @@ test("the difference view compares with the other example, or else with another 
   assert.equal(key(2, { versus: "method:raw" }), "method:raw");
 });
 
-test("the scores on screen become CSV, with tokens as the model has them", async () => {
+test("the scores on screen become CSV, with tokens as text and as pieces", async () => {
   const none = (): null => null;
   const write = (change: object): Promise<string> =>
     settle(change, (snapshot) => scoresCsv([snapshot], none));
   const [head, first, second] = (await write({ layer: 1 })).split("\r\n");
-  assert.equal(head, "example,model,position,layer,normalize,index,token,raw,rollout,flow");
-  assert.equal(first, "one,tiny,0,1,none,0,[CLS],0.5,0.75,0.75");
-  assert.match(second, /,1,cabinet,0\.25,/);
+  assert.equal(head, "example,model,position,layer,normalize,index,token,piece,raw,rollout,flow");
+  assert.equal(first, "one,tiny,0,1,none,0,[CLS],[CLS],0.5,0.75,0.75");
+  assert.match(second, /,1,cabinet,cabinet,0\.25,/);
   assert.match(await write({ view: "map" }), /^example,.*,raw\/1,raw\/2,rollout\/1/);
   const words = await write({ words: true });
-  assert.match(words, /,1,cabinets,/);
+  assert.match(words, /,1,cabinets,cabinet ##s,/);
 });
 
 test("quotes and commas of tokens are escaped in CSV", async () => {
   const tokens = ['"', ",", "a\nb"];
-  const text = await settle({}, (snapshot) => scoresCsv([snapshot], () => null), { tokens });
+  const change = { tokens, labels: tokens };
+  const text = await settle({}, (snapshot) => scoresCsv([snapshot], () => null), change);
   assert.ok(text.includes(',0,"""",'), text);
   assert.ok(text.includes(',1,",",'), text);
   assert.ok(text.includes(',2,"a\nb",'), text);

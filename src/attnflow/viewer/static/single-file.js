@@ -42,6 +42,7 @@
   let pending = 0;
   const viewer = MOUNT(document.getElementById("attnflow"), { header, load }, {
     state: stateInUrl(),
+    print: true,
     onState(state) {
       clearTimeout(pending);
       pending = setTimeout(

@@ -203,4 +203,11 @@ def test_weights_are_rounded_where_a_page_would_be_too_large(monkeypatch):
         np.testing.assert_allclose(scores, exact_scores, rtol=1e-3, atol=1e-6)
     assert len(smaller["0/attention/1"]) < len(chunks["0/attention/1"])
     monkeypatch.setattr(page_module, "CHUNKS_LIMIT", 0)
-    assert pack_chunks(payload)[0].levels == LEVELS[-1]
+    coarse, _ = pack_chunks(payload)
+    assert coarse.levels == LEVELS[-1]
+    data = coarse.chunk("0/attention/2")  # the highest weight, then a byte for each
+    top, bytes_ = np.frombuffer(data[:4], "<f4")[0], np.frombuffer(data[4:], "u1").reshape(40, 40)
+    assert top == expected.max().astype("<f4")
+    weights = np.where(bytes_ == 0, 0, top * 2.0 ** ((1 - bytes_.astype(float)) / LEVELS[-1]))
+    rounding = coarse.header()["examples"][0]["rounding"]
+    np.testing.assert_allclose(weights, expected, rtol=1.01 * rounding, atol=1e-12)

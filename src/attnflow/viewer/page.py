@@ -21,7 +21,7 @@ from attnflow.explanation import Explanation, KeepHeads, ViewOptions
 from attnflow.progress import Progress
 from attnflow.storage import DiskError, write_atomic
 from attnflow.viewer.compression import LEVELS, compress
-from attnflow.viewer.payload import Chunk, Payload, make_payload
+from attnflow.viewer.payload import Payload, make_payload
 from attnflow.viewer.preview import draw_picture, visible
 
 MODULE = "attnflow-viewer.js"  # the front end, built from the folder viewer
@@ -100,19 +100,19 @@ def pack_chunks(payload: Payload) -> tuple[Payload, dict[str, bytes]]:
     packed: dict[tuple[str, str], bytes] = {}  # by name and type
     for levels in (None, *LEVELS):
         payload = replace(payload, levels=levels)
-        names = {key: (key, payload.dtype(chunk)) for key, chunk in payload.chunks.items()}
-        for key, name in names.items():
+        chunks: dict[str, bytes] = {}
+        size = 0
+        for key, chunk in payload.chunks.items():
+            name = (key, payload.dtype(chunk))
             if name not in packed:
-                packed[name] = compress(payload.chunk(key), _width(payload.chunks[key]))
-        chunks = {key: packed[name] for key, name in names.items()}
-        if sum(map(len, chunks.values())) <= CHUNKS_LIMIT:
+                packed[name] = compress(payload.chunk(key), payload.width(chunk))
+            chunks[key] = packed[name]
+            size += len(chunks[key])
+            if size > CHUNKS_LIMIT and levels != LEVELS[-1]:
+                break  # too large without the rest
+        if size <= CHUNKS_LIMIT:
             break
     return payload, chunks
-
-
-def _width(chunk: Chunk) -> int:
-    """The number of bytes of a number; 1 for text."""
-    return 1 if chunk.kind == "notes" else 2
 
 
 def build_page(payload: Payload, chunks: Mapping[str, bytes]) -> str:
@@ -123,7 +123,7 @@ def build_page(payload: Payload, chunks: Mapping[str, bytes]) -> str:
     digest = b64encode(sha256(script.encode("utf-8")).digest()).decode("ascii")
     scripts = "\n".join(
         f'<script type="application/octet-stream" data-key="{key}" '
-        f'data-width="{_width(payload.chunks[key])}">'
+        f'data-width="{payload.width(payload.chunks[key])}">'
         f"{b64encode(data).decode('ascii')}</script>"
         for key, data in chunks.items()
     )

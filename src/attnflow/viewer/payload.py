@@ -21,7 +21,7 @@ from attnflow.graph import AttentionGraph
 from attnflow.notes import explanation_notes
 from attnflow.progress import Progress
 from attnflow.selection import resolve_layer, resolve_position
-from attnflow.viewer.compression import encode_log, rounding_of
+from attnflow.viewer.compression import BYTES, encode_log, rounding_of
 from attnflow.viewer.header import (
     PAGE_METHODS,
     MethodInfo,
@@ -261,6 +261,11 @@ class Payload:
         if chunk.kind == "notes":
             return "json"
         return f"log{self.levels}" if self._is_rounded(chunk) else "float16"
+
+    def width(self, chunk: Chunk) -> int:
+        """The number of bytes of a number in a chunk; 1 for text."""
+        few = self.levels is not None and self.levels <= BYTES and self._is_rounded(chunk)
+        return 1 if few or chunk.kind == "notes" else 2
 
     def _describe_chunks(self, example: int) -> dict[str, Any]:
         return {

@@ -3,6 +3,7 @@
 
 import type { Source } from "./header.ts";
 
+const BYTES = 8; // with at most so many levels per power of two, a weight is one byte
 const DELAY = 120; // milliseconds that a position stays selected before its flow is requested
 
 export interface FlowQuery {
@@ -83,11 +84,12 @@ export class Loader {
 
   private async load(key: string, size: number): Promise<Float32Array> {
     const buffer = await this.source.load(key);
-    if (buffer.byteLength !== 2 * size) {
-      throw new Error(`got ${buffer.byteLength} bytes, expected ${2 * size}`);
+    const levels = Number(/^log(\d+)$/.exec(this.chunks[key]?.dtype ?? "")?.[1] ?? 0);
+    const bytes = levels && levels <= BYTES ? 4 + size : 2 * size;
+    if (buffer.byteLength !== bytes) {
+      throw new Error(`got ${buffer.byteLength} bytes, expected ${bytes}`);
     }
-    const levels = /^log(\d+)$/.exec(this.chunks[key]?.dtype ?? "")?.[1];
-    return levels ? decodeLog(buffer, Number(levels)) : decodeFloat16(buffer);
+    return levels ? decodeLog(buffer, levels) : decodeFloat16(buffer);
   }
 
   /** Return the flow of a position from a live host, [n], or null until it is loaded. */
@@ -188,9 +190,19 @@ const LARGEST = 8; // as in src/attnflow/viewer/compression.py
 
 /** Decode weights on a logarithmic scale: uint16, 0 for 0. levels: per power of two. */
 export function decodeLog(buffer: ArrayBuffer, levels: number): Float32Array {
+  if (levels <= BYTES) return decodeBytes(buffer, levels);
   const table = new Float32Array(65536);
   for (let q = 1; q < table.length; q++) table[q] = 2 ** (LARGEST - (q - 1) / levels);
   return lookUp(buffer, table);
+}
+
+/** One byte per weight, after the highest weight. */
+function decodeBytes(buffer: ArrayBuffer, levels: number): Float32Array {
+  const top = new DataView(buffer).getFloat32(0, true);
+  const table = Float32Array.from({ length: 256 }, (_, q) =>
+    q ? top * 2 ** ((1 - q) / levels) : 0,
+  );
+  return Float32Array.from(new Uint8Array(buffer, 4), (code) => table[code]);
 }
 
 /** The values of little-endian uint16 numbers in a table. */

@@ -29,3 +29,11 @@ test("weights on a logarithmic scale", () => {
   assert.deepEqual(values.slice(0, 4), [0, 256, 1, 0.5]);
   assert.ok(Math.abs(values[4] - 2 ** (-1 / 16)) < 1e-6);
 });
+
+test("weights of one byte, after the highest weight", () => {
+  const bytes = new Uint8Array([0, 0, 0, 0, 0, 1, 9, 255]);
+  new DataView(bytes.buffer).setFloat32(0, 0.5, true);
+  const values = [...decodeLog(bytes.buffer, 8)];
+  assert.deepEqual(values.slice(0, 3), [0, 0.5, 0.25]);
+  assert.ok(Math.abs(values[3] / (0.5 * 2 ** (-254 / 8)) - 1) < 1e-6);
+});

@@ -24,7 +24,7 @@ def compress(data: bytes, width: int) -> bytes:
     b'abcABC'
     """
     grouped = np.frombuffer(data, dtype=np.uint8).reshape(-1, width).T.tobytes()
-    # Weights are noisy: short repetitions that happen by chance would take more room than they save.
+    # Weights are noisy: short repetitions that occur by chance take more room than they save.
     deflate = zlib.compressobj(6, strategy=zlib.Z_FILTERED)
     return deflate.compress(grouped) + deflate.flush()
 

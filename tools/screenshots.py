@@ -86,7 +86,7 @@ def shots(pages: dict[str, Path]) -> Iterator[Shot]:
     state = {"view": "image", "method": "rollout", "layer": 4}
     yield Shot("image", pages["digit"], state, colors=0)
     if "review" in pages:
-        state = {"view": "text", "method": "raw", "words": True, "special": False}
+        state = {"view": "text", "method": "raw", "units": "words", "special": False}
         yield Shot("review", pages["review"], state)
 
 

@@ -172,17 +172,21 @@ class Routes:
         return Response(await asyncio.to_thread(payload.chunk, key), media_type=BINARY)
 
     async def flow(self, request: Request) -> Response:
-        """The flow of one position at one layer of a result, float32."""
+        """The flow of one position, or of several as one source, at one layer, float32."""
         payload = self._result(request)
         example = read_number(request, "example", len(payload.examples))
         explanation = payload.examples[example]
         position = read_number(request, "position", len(explanation.tokens))
         layer = read_number(request, "layer", explanation.graph.n_layers + 1, first=1)
+        count = 1
+        if "count" in request.query_params:
+            count = read_number(request, "count", len(explanation.tokens) - position + 1, first=1)
         rows = flow_rows(explanation)
-        if rows is None or position in rows:
+        if count == 1 and (rows is None or position in rows):
             row: Any = payload.flow(example, position, layer)
         else:
-            row = await asyncio.wrap_future(self._jobs.flow(payload, example, position, layer))
+            positions = range(position, position + count)
+            row = await asyncio.wrap_future(self._jobs.flow(payload, example, positions, layer))
         return Response(np.ascontiguousarray(row, dtype="<f4").tobytes(), media_type=BINARY)
 
     def _result(self, request: Request) -> Payload:

@@ -19,7 +19,7 @@ from attnflow.explanation import Explanation
 from attnflow.graph import AttentionGraph
 from attnflow.models.builtin import find_verb_number
 from attnflow.optional import import_optional
-from attnflow.viewer.payload import Payload, make_payload
+from attnflow.viewer.payload import Payload, group_flow_row, make_payload
 from attnflow.viewer.server.security import Limits
 
 if TYPE_CHECKING:
@@ -150,10 +150,10 @@ class ReadTask:
 
 @dataclass(frozen=True)
 class FlowTask:
-    """Compute the flow of one position at one layer of a graph."""
+    """Compute the flow of one position, or of several as one source, at one layer of a graph."""
 
     graph: AttentionGraph
-    position: int
+    positions: range
     layer: int
 
     def run(
@@ -163,10 +163,7 @@ class FlowTask:
         report: Report,  # noqa: ARG002
     ) -> NDArray[np.float64]:
         """Return the flow to each token: [tokens]."""
-        from attnflow.methods.flow import flow
-
-        scores = flow(self.graph, layers=self.layer, positions=self.position).to_numpy()
-        return np.asarray(scores[0, 0])
+        return np.asarray(group_flow_row(self.graph, self.positions, self.layer))
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,8 @@ async function sourceOf(name) {
 /** The part of the state that also applies to another text. */
 function lastingState() {
   if (!viewer) return undefined;
-  const { view, method, special, words, normalize, scale } = viewer.getState();
-  return { view, method, special, words, normalize, scale };
+  const { view, method, special, units, normalize, scale } = viewer.getState();
+  return { view, method, special, units, normalize, scale };
 }
 
 /** Start a job with `send`, wait for it and show its result. */

@@ -221,7 +221,10 @@ def _split_text(explanation: Explanation) -> list[str]:
     if explanation.offsets is None or not named:
         return []
     runs, end = [], 0
-    for span in explanation.offsets:
+    answer = explanation.answer
+    for i, span in enumerate(explanation.offsets):
+        if answer is not None and i == answer.first:
+            end = max(end, answer.start)  # without the line break between source and target
         if span is None:
             runs.append("")
             continue

@@ -18,7 +18,7 @@ import { imageScene } from "../views/image.ts";
 import { mapScene } from "../views/map.ts";
 import type { Scene, Target } from "../views/scene.ts";
 import { alignmentScene } from "../views/alignment.ts";
-import { DialogueView } from "../views/dialogue.ts";
+import { dialogueLines, DialogueView } from "../views/dialogue.ts";
 import { MethodRows, TextView } from "../views/text.ts";
 
 const NARROW = 480;
@@ -123,7 +123,8 @@ export class Panel {
   /** The tooltip of an item of the text view. */
   private linesOf(item: number | null): string[] | null {
     const { snapshot } = this;
-    return item === null || !snapshot ? null : itemLines(snapshot, item);
+    if (item === null || !snapshot) return null;
+    return snapshot.example.answer ? dialogueLines(snapshot, item) : itemLines(snapshot, item);
   }
 
   /** The width and height for a scene: what the window shows without scrolling. */

@@ -163,9 +163,14 @@ export class PredictionBox {
 
   /** The prediction of a token of the answer, or the probabilities of several. */
   private showPart(snapshot: Snapshot, [first, last]: Part): void {
-    const { answer } = snapshot.example;
+    const { answer, labels } = snapshot.example;
     if (!answer) return;
-    const steps = answer.steps.slice(first - answer.first, last - answer.first + 1);
+    const own = answer.steps.slice(first - answer.first, last - answer.first + 1);
+    // As a part of the text, the label of a token can tell more than alone.
+    const steps = own.map((step, i) => ({
+      ...step,
+      target: { ...step.target, label: labels[first + i] },
+    }));
     const key = `${first} to ${last}`;
     if (this.shown !== key) {
       const parts = steps.length === 1 ? outcomes(steps[0]) : likelihoods(steps);

@@ -121,7 +121,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
   padding: 2px; outline-offset: 4px; overflow-wrap: anywhere; }
 .dialogue.short { font-size: 20px; }
 .dialogue.long { font-size: 15px; line-height: 1.65; max-height: max(360px, 64vh); overflow-y: auto; }
-.block { display: grid; grid-template-columns: 9ch minmax(0, 1fr); gap: 0 12px;
+.block { display: grid; grid-template-columns: 84px minmax(0, 1fr); gap: 0 12px;
   border-inline-start: 3px solid var(--faint); padding-inline-start: 10px; }
 .block.answer { border-inline-start-color: var(--accent); background: var(--raised);
   border-radius: 0 6px 6px 0; padding-block: 4px; }

@@ -1,10 +1,17 @@
 // The token map: a row for each token (or word) of the answer, a column for each token before it.
 
 import { type Range, strength } from "../data/range.ts";
-import { answerItems, type AnswerItem, missing, type Row, scoresOf } from "../data/snapshot.ts";
+import {
+  answerItems,
+  type AnswerItem,
+  explainsWhole,
+  missing,
+  type Row,
+  scoresOf,
+} from "../data/snapshot.ts";
 import type { Snapshot } from "../data/snapshot.ts";
 import { percent, shorten } from "../data/text.ts";
-import { type Axis, labelStyle, makeAxis, paintLabel, thinLabels } from "../paint/axis.ts";
+import { type Axis, labelStyle, makeAxis, thinLabels } from "../paint/axis.ts";
 import { cellsOf, fit, measure, type Painter } from "../paint/painter.ts";
 import { shade } from "../paint/theme.ts";
 import { describeLayerOf, nameOf, scoreText, titleOf } from "./captions.ts";
@@ -56,7 +63,7 @@ function lay(snapshot: Snapshot, width: number, shared: number): Layout & { scal
   const { labels, rightToLeft, state } = snapshot;
   const rows = alignmentRows(snapshot);
   const columns = alignmentColumns(snapshot);
-  const widest = Math.max(...rows.map(({ label }) => measure(label, LABEL)), 20);
+  const widest = Math.max(...rows.map(({ label }) => measure(label, LABEL, 700)), 20);
   const left = Math.min(MOST_LEFT, Math.ceil(widest), Math.floor(width / 3)) + 14;
   const limits = { min: MIN_CELL, max: MAX_CELL, fit: state.fit };
   const axis = makeAxis(labels, columns, rightToLeft, left, width - left - 8, limits);
@@ -122,8 +129,11 @@ export function alignmentScene(
 }
 
 /** Whether the explained part covers all rows. */
-const explainsAll = ({ part }: Snapshot, rows: readonly AlignedRow[]): boolean =>
-  part !== null && rows.every((row) => row.part[0] >= part[0] && row.part[1] <= part[1]);
+const explainsAll = (snapshot: Snapshot, rows: readonly AlignedRow[]): boolean => {
+  const { part } = snapshot;
+  if (explainsWhole(snapshot)) return true;
+  return part !== null && rows.every((row) => row.part[0] >= part[0] && row.part[1] <= part[1]);
+};
 
 function paintCells(painter: Painter, { theme, state }: Snapshot, layout: Layout): void {
   const { axis, rows, ranges, top } = layout;
@@ -168,14 +178,7 @@ function paintColumns(painter: Painter, snapshot: Snapshot, layout: Layout, sigh
       kept: !items.special[item],
       traced: item === traced,
     });
-    paintLabel(
-      painter,
-      { ...axis, labelHeight: axis.labelHeight },
-      labels[item],
-      item,
-      y + NAMES,
-      style,
-    );
+    paintAbove(painter, axis, labels[item], item, y + top, style);
   }
   for (const [name, first] of example.segments) {
     const start = axis.columns.find((item) => items.groups[item][0] === first);
@@ -187,6 +190,23 @@ function paintColumns(painter: Painter, snapshot: Snapshot, layout: Layout, sigh
     if (at < end)
       painter.text(fit(name, end - at, 11), at, y + 12, { size: 11, fill: theme.quiet });
   }
+}
+
+/** The label of a column, above y. */
+function paintAbove(
+  painter: Painter,
+  axis: Axis,
+  label: string,
+  item: number,
+  y: number,
+  style: { fill: string; weight?: number },
+): void {
+  if (!axis.labelled.has(item)) return;
+  const { size, upright } = axis;
+  const text = fit(label, upright ? axis.labelHeight - 8 : axis.step - 4, size, style.weight);
+  if (upright) {
+    painter.text(text, axis.x(item) + size * 0.36, y - 6, { ...style, size, turn: -90 });
+  } else painter.text(text, axis.x(item), y - 8, { ...style, size, align: "center" });
 }
 
 /** The labels of rows, which stay in sight. */

@@ -31,7 +31,7 @@ const VIEW_HINTS: Record<ViewName, string> = {
 };
 
 const ANSWER_HINT =
-  "The prompt is shaded by how much of it went into the outlined part of the answer. Click a token of the answer, or drag over several. Click a token of the prompt to see where it went. Dotted: probability below 30%.";
+  "The prompt is shaded by how much of it went into the underlined part of the answer. Click a token of the answer, or drag over several; click a token of the prompt to see where it went. Dotted: probability below 30%.";
 const REVERSE_HINT =
   "The answer is shaded by how much of the outlined token went into each part of it. Click the answer to explain it, or press Escape.";
 
@@ -196,7 +196,8 @@ export function segmentShares(snapshot: Snapshot): string {
   });
   const rest = 1 - shares.reduce((sum, [, share]) => sum + share, 0);
   const chat = example.segments.some(([name]) => name === "user");
-  const last = rest > 0.0005 ? [[chat ? "template" : "rest", rest] as const] : [];
+  const others = chat ? "template" : example.segments.length > 1 ? "rest" : "prompt";
+  const last = rest > 0.0005 ? [[others, rest] as const] : [];
   const named = [...shares, ...last].map(([name, share]) => `${name} ${percent(share)}`);
   return `Shares: ${named.join(", ")}.`;
 }

@@ -2,14 +2,15 @@
 // message. Selecting a part of the answer shades the prompt; selecting a token of the prompt shades
 // the answer by where the token went.
 
+import type { Example } from "../data/header.ts";
 import { type Range, strength } from "../data/range.ts";
 import { answerItems, tracedItem, type Snapshot } from "../data/snapshot.ts";
 import type { Part, State } from "../data/state.ts";
-import { runsRightToLeft, shorten, visible } from "../data/text.ts";
+import { digits, percent, runsRightToLeft, shorten, visible } from "../data/text.ts";
 import { make } from "../paint/dom.ts";
 import { fit, type Painter } from "../paint/painter.ts";
 import { shade, type Theme } from "../paint/theme.ts";
-import { describeLayerOf, scoreText, targetName, titleOf } from "./captions.ts";
+import { describeLayerOf, itemLines, scoreText, targetName, titleOf } from "./captions.ts";
 
 const MAX_PIECE = 300; // characters of a token
 const UNLIKELY = 0.3; // tokens of the answer with a lower probability are marked
@@ -40,12 +41,22 @@ export function blocksOf({ example }: Pick<Snapshot, "example">): Block[] {
 }
 
 /** A token in running text: the space before it, and the rest with its line breaks. */
-export function pieceOf(run: string, label: string): { space: string; text: string } {
+export function pieceOf(run: string): { space: string; text: string } {
   const space = /^[^\S\n]*/.exec(run)?.[0] ?? "";
   const rest = run.slice(space.length);
-  if (rest) return { space, text: visible(rest).replaceAll("↵", "↵\n") };
-  if (space) return { space: "", text: visible(space) };
-  return { space: "", text: /[⁰¹²³⁴⁵⁶⁷⁸⁹]+$/.exec(label)?.[0] ?? label }; // of a character
+  if (!rest) return { space: "", text: space ? visible(space) : "" };
+  return { space, text: visible(rest).replaceAll("↵", "↵\n") };
+}
+
+/** For each token the one whose piece of the text it shares: tokens that are parts of a character
+ * share that of the first. */
+export function ownersOf({ runs, special, tokens }: Example): number[] {
+  const owners: number[] = [];
+  tokens.forEach((_, token) => {
+    const shares = token > 0 && runs[token] === "" && !special[token] && !special[token - 1];
+    owners.push(shares ? owners[token - 1] : token);
+  });
+  return owners;
 }
 
 export interface DialogueEvents {
@@ -58,6 +69,7 @@ export class DialogueView {
   private readonly events: DialogueEvents;
   private pieces: HTMLElement[] = [];
   private labels: readonly string[] = [];
+  private owners: number[] = [];
   private snapshot: Snapshot | null = null;
   private titles: HTMLElement[] = [];
   private anchor: Part | null = null; // where a drag or a selection with Shift starts
@@ -94,7 +106,7 @@ export class DialogueView {
     if (!snapshot?.example.answer || token < snapshot.example.answer.first) return null;
     if (snapshot.items.special[snapshot.items.of[token]]) return [token, token];
     const own = answerItems(snapshot).find(({ item }) => item === snapshot.items.of[token]);
-    return own?.part ?? null;
+    return own ? [own.part[0], Math.max(own.part[1], this.owners.lastIndexOf(token))] : null;
   }
 
   private press(event: PointerEvent): void {
@@ -141,10 +153,12 @@ export class DialogueView {
     this.element.setAttribute("aria-label", this.describe(snapshot));
     this.pieces.forEach((piece, token) => {
       const item = items.of[token];
-      piece.hidden = !state.special && items.special[item];
+      piece.hidden = (!state.special && items.special[item]) || this.owners[token] !== token;
+      if (piece.hidden) return;
       const own = token >= first;
       const lit = reverse ? own : (!own || state.own) && kept[item];
-      colorPiece(piece, theme, values && lit ? strength(range, values[item]) : 0);
+      const value = values && lit ? this.largestOf(values, token) : 0;
+      colorPiece(piece, theme, strength(range, value));
       const inPart = part !== null && token >= part[0] && token <= part[1] && !reverse;
       const target = part === null && !reverse && item === snapshot.item;
       piece.classList.toggle("part", inPart || target);
@@ -161,6 +175,14 @@ export class DialogueView {
     this.element.setAttribute("aria-activedescendant", this.pieces[focus].id);
   }
 
+  /** The largest score of the tokens that share a piece of the text. */
+  private largestOf(values: Float32Array, token: number): number {
+    const of = this.snapshot?.items.of ?? [];
+    let value = values[of[token]];
+    for (let i = token + 1; this.owners[i] === token; i++) value = Math.max(value, values[of[i]]);
+    return value;
+  }
+
   private describe(snapshot: Snapshot): string {
     const shaded = snapshot.reverse
       ? `Answer shaded by where ${targetOfReverse(snapshot)} went`
@@ -172,15 +194,14 @@ export class DialogueView {
     const { example, items, names, scores } = snapshot;
     this.labels = snapshot.labels;
     this.titles = [];
+    this.owners = ownersOf(example);
     const seen = new Set<number>();
     const line: Node[] = [];
     this.pieces = example.tokens.map((_, token) => {
       const item = items.of[token];
       const special = example.special[token];
       const run = example.runs.length ? example.runs[token] : ` ${example.labels[token]}`;
-      const { space, text } = special
-        ? { space: "", text: names[token] }
-        : pieceOf(run, names[token]);
+      const { space, text } = special ? { space: "", text: names[token] } : pieceOf(run);
       const joined = token > 0 && items.of[token - 1] === item && !special;
       const probability = probabilityOf(snapshot, token);
       const classes = ["piece", special && "special", isUnlikely(probability) && "unlikely"];
@@ -241,6 +262,21 @@ function targetOfReverse({ labels, marks, items, token }: Snapshot): string {
 /** Method, token and layer, as a caption. */
 export const describeReverse = (snapshot: Snapshot): string =>
   `${titleOf(snapshot.example, snapshot.state.method)} from ${targetOfReverse(snapshot)} to the answer at ${describeLayerOf(snapshot)}`;
+
+/** Tooltip lines of an item: also its probability in the answer, and where the token went. */
+export function dialogueLines(snapshot: Snapshot, item: number): string[] {
+  const own = answerItems(snapshot).find((candidate) => candidate.item === item);
+  const lines = itemLines(snapshot, item);
+  if (!own) return lines;
+  const probability = probabilityOf(snapshot, own.part[0]);
+  const likely = own.sources.length === 1 ? [`Probability: ${percent(probability)}`] : [];
+  const { reverse, reversed } = snapshot;
+  const went = reversed
+    ? [`From ${targetOfReverse(snapshot)}: ${reverse ? digits(reverse[item]) : "…"}`]
+    : [];
+  const [title, ...rest] = lines;
+  return [title, ...likely, ...went, ...(reversed ? [] : rest)];
+}
 
 /** The probability of a token of the answer; null for others. */
 export function probabilityOf({ example }: Snapshot, token: number): number | null {

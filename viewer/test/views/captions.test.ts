@@ -40,7 +40,8 @@ test("special tokens dominate the color scale from three times the largest other
       const special = scores.map((_, i) => i === 0);
       const columns = scores.map((_, i) => i).filter((i) => snapshot.state.special || i > 0);
       const items = { ...snapshot.items, special };
-      return specialDominate([{ ...snapshot, items, columns, row: Float32Array.from(scores) }]);
+      const row = Float32Array.from(scores);
+      return specialDominate([{ ...snapshot, items, columns, ranked: columns, row }]);
     });
   const others = new Array<number>(6).fill(0.25);
   for (const view of ["text", "map", "heads"]) {

@@ -378,7 +378,7 @@ def test_options_say_what_the_viewer_shows_first():
         "method": "flow",
         "layer": 2,
         "special": True,
-        "words": True,
+        "units": "words",
         "topK": 2,
     }
     assert make_payload([explanation]).header()["state"] == {}

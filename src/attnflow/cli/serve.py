@@ -43,7 +43,8 @@ def serve(  # noqa: PLR0913 - one argument for each option
     max_tokens: Annotated[
         int,
         typer.Option(
-            min=1, help="Maximum number of tokens in a text with its answer, or in saved attentions."
+            min=1,
+            help="Maximum number of tokens in a text with its answer, or in saved attentions.",
         ),
     ] = 512,
     max_generate: Annotated[

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from attnflow.attribution import check_normalize, check_special
-from attnflow.errors import AttnflowError, check_choice
 from attnflow.edges.registry import EDGES
+from attnflow.errors import AttnflowError, check_choice
 from attnflow.explanation import UNITS, Explanation, ImageGrid, ViewOptions
 from attnflow.graph import AttentionGraph
 from attnflow.methods.registry import METHODS
@@ -28,6 +28,9 @@ from attnflow.token_text import readable_tokens
 from attnflow.units import Units
 
 PAGE_METHODS = ("raw", "rollout", "flow")  # implemented by the page itself, in viewer/src
+# Layers squared times tokens cubed, up to which flow is computed in advance at all layers: a few
+# seconds. Beyond, as for 30 layers of 500 tokens, at the last layer only.
+FLOW_WORK = 3e10
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,14 @@ def name_page(explanations: Sequence[Explanation], title: str) -> str:
     return " · ".join(dict.fromkeys([title, *names]))
 
 
+def stored_layers(explanation: Explanation, method: str) -> tuple[int, ...]:
+    """The layers, from 1, at which the scores of a method are computed in advance."""
+    n_layers, n = explanation.graph.n_layers, len(explanation.tokens)
+    if method in ("raw", "rollout") or n_layers**2 * n**3 <= FLOW_WORK:
+        return tuple(range(1, n_layers + 1))
+    return (n_layers,)
+
+
 def heads_per_layer(explanation: Explanation) -> tuple[int, ...]:
     """The number of heads of each layer; empty if heads were not kept."""
     return () if explanation.heads is None else explanation.heads.n_heads
@@ -253,9 +264,7 @@ def _describe_edges(graph: AttentionGraph) -> dict[str, str]:
     return {"name": name, "title": EDGES[name].title if known else name}
 
 
-def _describe_prediction(
-    prediction: Prediction | None, digits: int = 17
-) -> dict[str, Any] | None:
+def _describe_prediction(prediction: Prediction | None, digits: int = 17) -> dict[str, Any] | None:
     """Target and best outcomes. digits: of the probabilities."""
     if prediction is None:
         return None

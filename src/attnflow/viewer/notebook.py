@@ -45,8 +45,8 @@ def answer(payload: Payload, message: Any) -> tuple[dict[str, Any], list[bytes]]
     """Answer a message of the front end. Returns the reply, and its buffers.
 
     {"kind": "load", "key", "id"} is answered by {"kind": "chunk", "key", "id"} and a buffer of
-    float16; {"kind": "flow", "example", "position", "count", "layer", "id"} by {"kind": "flow", "id"} and a
-    buffer of float32; an invalid message by {"kind": "error", "id", "message"}.
+    float16; {"kind": "flow", "example", "position", "count", "layer", "id"} by {"kind": "flow",
+    "id"} and a buffer of float32; an invalid message by {"kind": "error", "id", "message"}.
     """
     request = message if isinstance(message, Mapping) else {}
     reply = {"id": request.get("id")}

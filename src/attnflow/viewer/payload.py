@@ -34,6 +34,7 @@ from attnflow.viewer.header import (
     name_text,
     opening_state,
     shorten,
+    stored_layers,
 )
 
 FORMAT = 1  # version of the header
@@ -165,8 +166,9 @@ class Payload:
     ) -> NDArray[np.floating]:
         """The scores of a method, [layers, rows, tokens]; computed once.
 
-        The rows are all positions, or those that `flow_rows` lists; then that of the whole answer,
-        or of all explained positions together, if `explains_set`.
+        The layers are those of `stored_layers`. The rows are all positions, or those that
+        `flow_rows` lists; then that of the whole answer, or of all explained positions together, if
+        `explains_set`.
         """
         return _stored_rows(self.examples[example], method, flow_rows, progress=progress)
 
@@ -197,9 +199,7 @@ class Payload:
                         rows[f"{method.name}/{layer}/{key}"] = indices
         return {"texts": list(texts), "rows": rows}
 
-    def flow(
-        self, example: int, position: int, layer: int, count: int = 1
-    ) -> NDArray[np.float32]:
+    def flow(self, example: int, position: int, layer: int, count: int = 1) -> NDArray[np.float32]:
         """The flow of any position at a layer, counted from 1, to each token: [tokens].
 
         count: the number of positions, from this one on, that are one source.
@@ -218,9 +218,10 @@ class Payload:
         if count > 1:
             sources = range(position, min(position + count, len(explanation.tokens)))
             row = group_flow_row(explanation.graph, sources, layer)
-        elif rows is None or position in rows:
+        elif layer in stored_layers(explanation, "flow") and (rows is None or position in rows):
             scores = self.scores(example, "flow")
-            row = scores[layer - 1, position if rows is None else rows.index(position)]
+            place = stored_layers(explanation, "flow").index(layer)
+            row = scores[place, position if rows is None else rows.index(position)]
         else:
             row = explanation.flow(layers=layer, positions=position).to_numpy()[0, 0]
         return np.ascontiguousarray(row, dtype="<f4")
@@ -248,11 +249,12 @@ class Payload:
 
     def _array(self, chunk: Chunk) -> Any:
         explanation = self.examples[chunk.example]
-        if chunk.kind == "normalized":
-            layers: Any = self.normalized(chunk.example, chunk.method)
-        elif chunk.kind == "scores":
-            layers = self.scores(chunk.example, chunk.method)
-        elif chunk.kind == "heads" and explanation.heads is not None:
+        if chunk.kind in ("normalized", "scores"):
+            compute = self.normalized if chunk.kind == "normalized" else self.scores
+            place = stored_layers(explanation, chunk.method).index(chunk.layer)
+            return compute(chunk.example, chunk.method)[place]
+        layers: Any
+        if chunk.kind == "heads" and explanation.heads is not None:
             layers = explanation.heads.layers
         else:
             graph = explanation.graph
@@ -305,11 +307,12 @@ def make_payload(
 def _noted(explanation: Explanation, method: str) -> Iterator[tuple[str, Attribution]]:
     """Scores of the explained position with the options of the viewer that have notes."""
     merges = len(explanation.words.texts) < len(explanation.tokens)
+    layers = stored_layers(explanation, method)
     options: list[tuple[Normalize, bool]] = [("none", False), ("receptive_field", False)]
-    if merges:
+    if merges and len(layers) == explanation.graph.n_layers:
         options.append(("none", True))
     for normalize, words in options:
-        result = explanation.attribute(method, normalize=normalize, words=words)
+        result = explanation.attribute(method, layers=layers, normalize=normalize, words=words)
         special = explanation.words.special if words else explanation.special
         shown: tuple[Special, ...] = (
             ("show", "hide") if 0 < sum(special) < len(special) else ("show",)
@@ -337,6 +340,7 @@ def _stored_rows(
     """The scores of all positions, or of the listed ones; then those of the explained set."""
     rows = listed(explanation)
     positions = range(len(explanation.tokens)) if rows is None else rows
+    options["layers"] = stored_layers(explanation, method)
     scores = explanation.attribute(method, positions=positions, **options).to_numpy()
     if not explains_set(explanation):
         return scores
@@ -377,10 +381,11 @@ def _list_chunks(index: int, explanation: Explanation, payload: Payload) -> Iter
     layers = range(1, graph.n_layers + 1)
     yield from (Chunk(index, "attention", layer, (n, n)) for layer in layers)
     for method in payload.stored_methods:
-        yield from (Chunk(index, "scores", layer, (n_rows, n), method) for layer in layers)
+        stored = stored_layers(explanation, method)
+        yield from (Chunk(index, "scores", layer, (n_rows, n), method) for layer in stored)
     for info in payload.methods:
-        shape = (n_normalized, n)
-        yield from (Chunk(index, "normalized", layer, shape, info.name) for layer in layers)
+        shape, stored = (n_normalized, n), stored_layers(explanation, info.name)
+        yield from (Chunk(index, "normalized", layer, shape, info.name) for layer in stored)
     yield Chunk(index, "notes", 0, ())
     yield from (Chunk(index, "weights", layer, (n, n)) for layer in _unmixed_layers(graph))
     for layer, n_heads in enumerate(heads_per_layer(explanation), start=1):

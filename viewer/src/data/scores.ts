@@ -248,6 +248,9 @@ export class Scores {
       return "Flow of words is not normalized by the receptive field in this page. Show tokens instead.";
     }
     if (!this.normalizedPlaces(method, layer, sources).includes(-1)) return null;
+    if (!(normalizedKey(this.index, method, layer) in this.example.chunks)) {
+      return "Scores normalized by the receptive field are not available at this layer.";
+    }
     const what = this.example.answer ? "the whole answer" : "the explained position";
     return `Scores normalized by the receptive field are available for ${what} only.`;
   }

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from attnflow.errors import AttnflowError
+from attnflow.viewer.header import stored_layers
 from attnflow.viewer.page import MODULE, read_asset
 from attnflow.viewer.payload import Payload, flow_rows
 from attnflow.viewer.server.choices import list_options, read_input, read_options, text_too_long
@@ -186,7 +187,8 @@ class Routes:
         if "count" in request.query_params:
             count = read_number(request, "count", len(explanation.tokens) - position + 1, first=1)
         rows = flow_rows(explanation)
-        if count == 1 and (rows is None or position in rows):
+        stored = layer in stored_layers(explanation, "flow")
+        if stored and count == 1 and (rows is None or position in rows):
             row: Any = payload.flow(example, position, layer)
         else:
             positions = range(position, position + count)

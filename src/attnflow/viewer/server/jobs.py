@@ -90,9 +90,7 @@ class Jobs:
                 self._seen[job_id] = -ABANDONED
             return job_id in self._jobs
 
-    def flow(
-        self, payload: Payload, example: int, positions: range, layer: int
-    ) -> "Future[Any]":
+    def flow(self, payload: Payload, example: int, positions: range, layer: int) -> "Future[Any]":
         """Compute the flow of one position at one layer; the future's result is [tokens].
 
         Raises BusyError if the queue is full.

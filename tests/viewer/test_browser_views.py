@@ -197,7 +197,7 @@ def test_special_tokens_words_and_limits(viewer, explanation):
     tokens = page.get_by_test_id("token").locator("visible=true")
     viewer.wait_for(lambda: "[CLS]" not in tokens.all_inner_texts())
     page.get_by_test_id("special").check()
-    page.get_by_test_id("words").check()
+    page.get_by_test_id("units").select_option("words")
     expected = explanation.rollout(layers=6, words=True).to_numpy()[0, 0]
     viewer.expect_scores("rollout", expected)
     set_slider(viewer, "top-k", 2)

@@ -72,6 +72,7 @@ export class DialogueView {
   private owners: number[] = [];
   private snapshot: Snapshot | null = null;
   private titles: HTMLElement[] = [];
+  private bare: HTMLElement[] = []; // blocks of a template
   private anchor: Part | null = null; // where a drag or a selection with Shift starts
   private dragging = false;
 
@@ -169,8 +170,7 @@ export class DialogueView {
       const score = lit ? scoreText(snapshot, state.method, values?.[item]) : "not shaded";
       piece.setAttribute("aria-label", `${snapshot.labels[item]}${snapshot.marks[item]}, ${score}`);
     });
-    for (const title of this.titles)
-      title.parentElement?.classList.toggle("bare", !title.textContent);
+    for (const block of this.bare) block.hidden = !state.special;
     const focus = traced === null ? (part?.[0] ?? snapshot.position) : items.groups[traced][0];
     this.element.setAttribute("aria-activedescendant", this.pieces[focus].id);
   }
@@ -194,6 +194,7 @@ export class DialogueView {
     const { example, items, names, scores } = snapshot;
     this.labels = snapshot.labels;
     this.titles = [];
+    this.bare = [];
     this.owners = ownersOf(example);
     const seen = new Set<number>();
     const line: Node[] = [];
@@ -227,17 +228,20 @@ export class DialogueView {
 
   private makeBlock({ example }: Snapshot, block: Block, line: readonly Node[]): HTMLElement {
     const { title, first, end } = block;
-    const heading = make("span", { class: "role", role: "presentation" }, title);
+    const role = title ? { class: "role", role: "presentation" } : { role: "presentation" };
+    const heading = make("span", role, title);
     const rightToLeft = runsRightToLeft(
       example.labels.slice(first, end).filter((_, i) => !example.special[first + i]),
     );
     const dir = rightToLeft ? "rtl" : "ltr";
     const text = make("div", { class: "words", dir, role: "presentation" });
     text.append(...line.slice(first, end));
-    this.titles.push(heading);
     const answer = example.answer?.first === first ? " answer" : "";
     const kind = title ? `block${answer}` : "block bare";
-    return make("div", { class: kind, role: "presentation" }, heading, text);
+    const element = make("div", { class: kind, role: "presentation" }, heading, text);
+    if (title) this.titles.push(heading);
+    else this.bare.push(element);
+    return element;
   }
 
   /** Paint the text as on screen; return its size. */

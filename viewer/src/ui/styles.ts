@@ -127,6 +127,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
   border-radius: 0 6px 6px 0; padding-block: 4px; }
 .block.answer .words { user-select: none; touch-action: pan-y; }
 .block.bare { font-size: 12px; line-height: 1.5; border-color: transparent; }
+.dialogue.long .block.answer { position: sticky; bottom: 0; max-height: 45%; overflow-y: auto; }
 .role { font-size: 12px; font-weight: 650; color: var(--quiet); padding-top: 5px;
   overflow-wrap: anywhere; }
 .words { white-space: pre-wrap; min-width: 0; }
@@ -134,7 +135,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
   -webkit-box-decoration-break: clone; unicode-bidi: normal; }
 .piece:hover { outline: 1px solid var(--quiet); }
 .piece.special { font-size: 0.7em; color: var(--quiet); padding: 1px 3px; margin: 0 1px;
-  unicode-bidi: isolate; }
+  unicode-bidi: isolate; display: inline-block; }
 .block.bare .piece.special { font-size: 11px; }
 .piece.unlikely { text-decoration: underline dotted 1.5px currentColor; text-underline-offset: 5px; }
 .piece.part { box-shadow: 0 2px var(--accent); }
@@ -263,7 +264,7 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
   .app, .app[data-theme] { ${properties(LIGHT)} padding: 0; print-color-adjust: exact; }
   .controls, .tabs, .tools, .cue, .status, .tooltip, .elsewhere button, dialog,
   .table:not([open]) { display: none !important; }
-  .sentence.long, .dialogue.long, .outcomes.many, .tables { max-height: none; overflow: visible; background: none; }
+  .sentence.long, .dialogue.long, .dialogue.long .block.answer, .outcomes.many, .tables { max-height: none; overflow: visible; background: none; }
   .chip, .ranking li, .outcomes li, tr, .prediction { break-inside: avoid; }
   .app.drawn > .panels { display: none; }
   .app.drawn > .sheet { display: block; }

@@ -67,7 +67,12 @@ function lay(snapshot: Snapshot, width: number, shared: number): Layout & { scal
   const left = Math.min(MOST_LEFT, Math.ceil(widest), Math.floor(width / 3)) + 14;
   const limits = { min: MIN_CELL, max: MAX_CELL, fit: state.fit };
   const axis = makeAxis(labels, columns, rightToLeft, left, width - left - 8, limits);
-  thinLabels(axis, columns);
+  const sums = new Float64Array(labels.length);
+  for (const { scores } of rows) for (const item of columns) sums[item] += scores?.[item] ?? 0;
+  thinLabels(
+    axis,
+    [...columns].sort((a, b) => sums[b] - sums[a]),
+  );
   const top = NAMES + axis.labelHeight;
   const lists = rows.map(({ scores }) => scores);
   const { ranges, scale } = colorRanges({ state, columns }, lists, shared, PER_ROW);

@@ -25,7 +25,7 @@ demo: .venv/.models ## explain a sentence with the bundled model, in the termina
 
 test: .venv/.dev .venv/.browser ## run the tests and the examples in docstrings
 	$(BIN)/python tools/check_viewer.py --test
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadgroup
 
 test-fast: .venv/.dev ## run the tests that take seconds, for the edit loop
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests -m "not slow" --numprocesses 2 --quiet

@@ -35,12 +35,13 @@ class Job:
 class Ferret:
     """ferret-xai: removes the first k tokens for several k, once for each explanation and metric.
 
-    Tokens are masked, as in attnflow; ferret then decodes the ids to text and tokenizes it again.
+    Tokens are masked, or with replacement="remove" cut out, which is the default of ferret; it then
+    decodes the ids to text and tokenizes it again.
     """
 
     name = "ferret-xai"
 
-    def __init__(self, loaded: LoadedModel, counts: Sequence[int]) -> None:
+    def __init__(self, loaded: LoadedModel, counts: Sequence[int], replacement: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             measures = import_module("ferret.evaluators.faithfulness_measures")
@@ -52,7 +53,8 @@ class Ferret:
                 measures.AOPC_Sufficiency_Evaluation,
             )
         ]
-        removal = {"remove_tokens": False, "based_on": "k", "thresholds": list(counts)}
+        cut = replacement == "remove"
+        removal = {"remove_tokens": cut, "based_on": "k", "thresholds": list(counts)}
         self.options: dict[str, Any] = {"removal_args": removal}
 
     def evaluate(self, job: Job) -> Floats:
@@ -121,11 +123,15 @@ def _areas(curves: Floats) -> Floats:
     return np.asarray(np.trapezoid(curves, axis=1) / (curves.shape[1] - 1))
 
 
-def masked_texts_return(tokenizer: Any, ids: NDArray[np.int64], masked: NDArray[np.bool_]) -> bool:
-    """Whether a masked text, [tokens], is the same after it was decoded and tokenized again.
+def text_returns(
+    tokenizer: Any, ids: NDArray[np.int64], removed: NDArray[np.bool_], replacement: str
+) -> bool:
+    """Whether a changed text, [tokens], is the same after it was decoded and tokenized again.
 
     Otherwise, ferret evaluates another text: "[MASK]ing" has a new token "ing" for "##ing".
     """
-    changed = np.where(masked, tokenizer.mask_token_id, ids)
+    changed = np.where(removed, tokenizer.mask_token_id, ids)
+    if replacement == "remove":
+        changed = ids[~removed]
     again = tokenizer(tokenizer.decode(changed), add_special_tokens=False)["input_ids"]
     return bool(np.array_equal(changed, again))

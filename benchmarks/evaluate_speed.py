@@ -1,8 +1,11 @@
 """Metrics of explanations against ferret-xai and interpreto: time per text, and equal values.
 
     python -m benchmarks.evaluate_speed [--sentences FILE] [--texts 8] [--repeats 5]
+        [--packages ferret,interpreto]
 
-All packages run in one process and get the same model, texts and scores. Prints tables, and saves
+All packages run in one process and get the same model, texts and scores: those of all methods and
+edges of a study. The others break ties by the order of a sort; attnflow is measured with one order
+of tied tokens, which is the same metric, and with 8, its default. Prints tables, and saves
 benchmarks/results/evaluate-speed.json. A package that is not installed is left out. They need
 other versions of much that attnflow needs, so install them into an environment of their own:
 
@@ -34,7 +37,9 @@ from numpy.typing import NDArray
 
 from attnflow import load_model
 from attnflow.corpus.example import Example
-from attnflow.evaluation.metrics import METRICS, Metric, Trial
+from attnflow.edges.registry import EDGES
+from attnflow.evaluation.metrics import METRICS, Trial
+from attnflow.evaluation.orders import SAMPLES
 from attnflow.evaluation.perturbation import Curves, bins, grid
 from attnflow.methods.registry import METHODS
 from attnflow.models.loading import LoadedModel, evaluation_mode
@@ -43,16 +48,16 @@ from attnflow.study.design import Design
 from attnflow.study.evaluator import Evaluator
 from attnflow.study.explainers import default_opponents, explain_all, resolve_explainers
 from attnflow.study.masked_model import MaskedModel
-from benchmarks.evaluate_peers import Ferret, Interpreto, Job, masked_texts_return
+from benchmarks.evaluate_peers import Ferret, Interpreto, Job, text_returns
 
 Floats = NDArray[np.float64]
 MODEL = "minilm-sst2"
-EXPLANATIONS = 20
 LENGTHS = range(21, 28)  # tokens without [CLS] and [SEP]; from 21 on, all bins differ
 RESULTS = Path(__file__).parent / "results" / "evaluate-speed.json"
 TEXTS = Path(__file__).parent / "texts.txt"
 ERASER = ("comprehensiveness", "sufficiency")
 AREAS = ("morf", "lerf")  # deletion and insertion
+REPLACEMENTS = ("remove", "mask")  # that ferret has; the first is its default
 PACKAGES = ("attnflow", "ferret-xai", "interpreto", "torch", "transformers", "numpy")
 
 
@@ -67,21 +72,23 @@ def read_sentences(file: Path | None, loaded: LoadedModel, count: int) -> list[s
 
 
 def explain(case: Case) -> Floats:
-    """Return the scores of several explainers, [explanations, tokens]."""
-    edges = ("attention", "norm", "alti", "gradient")
-    names = resolve_explainers(("raw", "rollout", "flow"), edges, default_opponents())
-    names = [name for name in names if name != "random"][:EXPLANATIONS]  # all tokens are tied
+    """Return the scores of all explainers of a study, [explanations, tokens]."""
+    names = resolve_explainers(METHODS.names, EDGES.names, default_opponents())
+    names = [name for name in names if name != "random"]  # all tokens are tied
     return np.stack([compute() for _, compute in explain_all(case, names)])
 
 
-def ours(loaded: LoadedModel, names: Sequence[str], job: Job) -> Floats:
-    """Return the values of metrics by attnflow, [explanations, metrics], with masked tokens."""
+def ours(
+    loaded: LoadedModel,
+    names: Sequence[str],
+    job: Job,
+    replacement: Any = "mask",
+    samples: int = 1,
+) -> Floats:
+    """Return the values of metrics by attnflow, [explanations, metrics]."""
     metrics = [METRICS[name] for name in names]
-    return evaluate(MaskedModel(make_case(loaded, job.text), "mask"), metrics, job.scores)
-
-
-def evaluate(model: MaskedModel, metrics: Sequence[Metric], scores: Floats) -> Floats:
-    trials = [Trial(row, model) for row in scores]
+    model = MaskedModel(make_case(loaded, job.text), replacement)
+    trials = [Trial(scores, model, samples=samples) for scores in job.scores]
     needs = [metric.needs for metric in metrics]
     model.log_probability(np.concatenate([trial.sets(needs) for trial in trials]))
     return np.asarray([[metric.measure(trial) for metric in metrics] for trial in trials])
@@ -106,31 +113,40 @@ def count_rows(loaded: LoadedModel, job: Callable[[], Any]) -> int:
 
 
 def compare(
-    loaded: LoadedModel, jobs: Sequence[Job], names: Sequence[str], peer: Any, repeats: int
+    loaded: LoadedModel,
+    jobs: Sequence[Job],
+    names: Sequence[str],
+    peer: Callable[[Job], Any],
+    repeats: int,
+    replacement: str = "mask",
 ) -> dict[str, Any]:
-    """Measure a package and attnflow on all texts.
+    """Measure a package and attnflow on all texts, with one order of tied tokens and with 8.
 
-    The two alternate, so that load on the machine affects both. The ratio is the median over
-    texts of medians over repeats. peer: a package for each job, which may depend on its length.
+    They alternate, so that load on the machine affects all. The ratio is the median over texts of
+    medians over repeats. peer: a package for each job, which may depend on its length.
     """
-    times, rows, ratios = [], [], []
+    times, rows = [], []
     for job in jobs:
-        theirs = peer(job)
-        both = partial(ours, loaded, names, job), partial(theirs.evaluate, job)
-        rows.append([count_rows(loaded, run) for run in both])  # warms up, too
-        pairs = [(seconds(both[0]), seconds(both[1])) for _ in range(repeats)]
-        times += pairs
-        ratios.append(statistics.median(b / a for a, b in pairs))
-    own_time, other_time = (statistics.median(column) for column in zip(*times, strict=True))
-    return {
-        "seconds_per_text": own_time,
-        "peer_seconds_per_text": other_time,
-        "texts_run": [own for own, _ in rows],
-        "peer_texts_run": [other for _, other in rows],
-        "ratio": statistics.median(ratios),
-        "ratio_lowest": min(ratios),
-        "ratio_highest": max(ratios),
+        own = [partial(ours, loaded, names, job, replacement, samples) for samples in (1, SAMPLES)]
+        runs = [*own, partial(peer(job).evaluate, job)]
+        rows.append([count_rows(loaded, run) for run in runs])  # warms up, too
+        times.append([[seconds(run) for run in runs] for _ in range(repeats)])
+    measured = np.asarray(times)  # [texts, repeats, runs]
+    medians = np.median(measured, axis=(0, 1))
+    result: dict[str, Any] = {
+        "peer_seconds_per_text": medians[2],
+        "peer_texts_run": [row[2] for row in rows],
     }
+    for i, samples in enumerate((1, SAMPLES)):
+        ratios = np.median(measured[..., 2] / measured[..., i], axis=1)
+        result[f"orders of ties: {samples}"] = {
+            "seconds_per_text": medians[i],
+            "texts_run": [row[i] for row in rows],
+            "ratio": float(np.median(ratios)),
+            "ratio_lowest": float(ratios.min()),
+            "ratio_highest": float(ratios.max()),
+        }
+    return result
 
 
 def has_ties(curves: Curves, counts: Sequence[int]) -> bool:
@@ -140,16 +156,17 @@ def has_ties(curves: Curves, counts: Sequence[int]) -> bool:
     )
 
 
-def compare_ferret_values(loaded: LoadedModel, jobs: Sequence[Job]) -> dict[str, Any]:
+def compare_ferret_values(
+    loaded: LoadedModel, jobs: Sequence[Job], replacement: Any
+) -> dict[str, Any]:
     """Compare comprehensiveness and sufficiency, where both packages evaluate the same texts."""
     same: list[float] = []
     others: list[float] = []
     tied = 0
     for job in jobs:
-        values = np.abs(
-            ours(loaded, ERASER, job) - Ferret(loaded, bins(len(job.tokens))).evaluate(job)
-        )
-        model = MaskedModel(make_case(loaded, job.text), "mask")
+        peer = Ferret(loaded, bins(len(job.tokens)), replacement)
+        values = np.abs(ours(loaded, ERASER, job, replacement) - peer.evaluate(job))
+        model = MaskedModel(make_case(loaded, job.text), replacement)
         ids = np.asarray(loaded.tokenizer(job.text, add_special_tokens=False)["input_ids"])
         for scores, difference in zip(job.scores, values, strict=True):
             curves, n = Curves(scores, model), len(scores)
@@ -159,7 +176,7 @@ def compare_ferret_values(loaded: LoadedModel, jobs: Sequence[Job]) -> dict[str,
             for i, first in enumerate(("most", "least")):
                 counts = [n - count if i else count for count in bins(n)]
                 sets = [curves.sets(count, first)[0] for count in counts]  # type: ignore[arg-type]
-                returns = all(masked_texts_return(loaded.tokenizer, ids, s) for s in sets)
+                returns = all(text_returns(loaded.tokenizer, ids, s, replacement) for s in sets)
                 (same if returns else others).append(float(difference[i]))
     return {
         "explanations_with_ties": tied,
@@ -282,18 +299,30 @@ def measure_overhead(text: str, repeats: int) -> dict[str, Any]:
     }
 
 
-def run_peers(loaded: LoadedModel, jobs: Sequence[Job], repeats: int) -> dict[str, Any]:
-    """Compare with each installed package."""
+def _same(peer: Interpreto, _job: Job) -> Interpreto:
+    return peer
+
+
+def run_peers(
+    loaded: LoadedModel, jobs: Sequence[Job], repeats: int, packages: Sequence[str]
+) -> dict[str, Any]:
+    """Compare with each package that is named and installed."""
     results: dict[str, Any] = {}
-    if find_spec("ferret") is not None:
-        results["ferret-xai"] = compare(
-            loaded, jobs, ERASER, lambda job: Ferret(loaded, bins(len(job.tokens))), repeats
-        ) | {"metrics": ERASER, "values": compare_ferret_values(loaded, jobs)}
-    if find_spec("interpreto") is not None:
+    if "ferret" in packages and find_spec("ferret") is not None:
+        for name in REPLACEMENTS:
+
+            def peer(job: Job, name: str = name) -> Ferret:
+                return Ferret(loaded, bins(len(job.tokens)), name)
+
+            results[f"ferret-xai, {name}"] = compare(loaded, jobs, ERASER, peer, repeats, name) | {
+                "metrics": ERASER, "values": compare_ferret_values(loaded, jobs, name)
+            }  # fmt: skip
+    if "interpreto" in packages and find_spec("interpreto") is not None:
         values = compare_interpreto_values(loaded, jobs)
         for size in (4, 64):
+            other = Interpreto(loaded, 20, size)
             results[f"interpreto, batches of {size}"] = compare(
-                loaded, jobs, AREAS, lambda _, size=size: Interpreto(loaded, 20, size), repeats
+                loaded, jobs, AREAS, partial(_same, other), repeats
             ) | {"metrics": AREAS, "values": values}
     return results
 
@@ -305,11 +334,16 @@ def print_results(result: dict[str, Any]) -> None:
     )
     for name, row in result["peers"].items():
         print(
-            f"  {name:26} {row['peer_seconds_per_text']:8.3f}, attnflow "
-            f"{row['seconds_per_text']:.3f}: {row['ratio']:.1f}x ({row['ratio_lowest']:.1f} to "
-            f"{row['ratio_highest']:.1f}); texts run {sum(row['peer_texts_run'])} and "
-            f"{sum(row['texts_run'])}\n    {row['values']}"
+            f"  {name}: {row['peer_seconds_per_text']:.3f} s, {sum(row['peer_texts_run'])} texts "
+            f"run; {row['values']}"
         )
+        for samples in (1, SAMPLES):
+            own = row[f"orders of ties: {samples}"]
+            print(
+                f"    attnflow, {samples} orders of tied tokens: {own['seconds_per_text']:.3f} s, "
+                f"{sum(own['texts_run'])} texts run: {own['ratio']:.1f}x "
+                f"({own['ratio_lowest']:.1f} to {own['ratio_highest']:.1f})"
+            )
     row = result["study"]
     print(
         f"Study of {row['explainers']} explainers and {row['metrics']} metrics on {row['tokens']} "
@@ -342,6 +376,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=Path, help="a file with a sentence in each line")
     parser.add_argument("--texts", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--packages", default="ferret,interpreto")
     options = parser.parse_args()
     torch.set_num_threads(1)
     loaded = load_model(MODEL)
@@ -352,7 +387,7 @@ def main() -> None:
             case = make_case(loaded, text)
             target = case.steps[0].contrast.target
             jobs.append(Job(text, case.labels, explain(case), target))
-        peers = run_peers(loaded, jobs, options.repeats)
+        peers = run_peers(loaded, jobs, options.repeats, options.packages.split(","))
     middle = min(texts, key=lambda text: abs(len(loaded.tokenizer(text)["input_ids"]) - 27))
     result = {
         "date": datetime.date.today().isoformat(),

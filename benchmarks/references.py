@@ -34,7 +34,7 @@ from attnflow.importance.blank_out import score_drops
 from attnflow.importance.replacement import find_changes, resolve_replacement, run_changes
 from attnflow.importance.target import open_target
 from attnflow.models.loading import LoadedModel
-from attnflow.models.prediction import Contrast, resolve_target
+from attnflow.models.prediction import Contrast, resolve_word
 
 REPLACEMENTS = ("unknown", "pad", "mask", "remove", "mean", "neighbor", "sample")
 IRREGULAR = {"is": "are", "has": "have", "does": "do", "goes": "go", "'s": "are"}
@@ -91,7 +91,7 @@ def read_row(row: dict[str, str], loaded: LoadedModel) -> Text | None:
         text = " ".join([*words[:verb], loaded.tokenizer.mask_token, *words[verb + 1 :]])
     forms = row["verb"].lower(), other_form(row["verb"].lower(), row["verb_pos"])
     try:
-        target, against = (resolve_target(loaded, form, len(loaded.tokenizer)) for form in forms)
+        target, against = (resolve_word(loaded, form, len(loaded.tokenizer)) for form in forms)
     except SelectionError:
         return None
     return Text(text, target, against, subject) if target != against else None

@@ -2,6 +2,7 @@
 
     python -m benchmarks.scoreboard list
     python -m benchmarks.scoreboard run NAME [--model FOLDER] --data FOLDER --out FOLDER [--limit N]
+        [--processes N] [--device cuda]
     python -m benchmarks.scoreboard collect --out FOLDER
     python -m benchmarks.scoreboard report
 
@@ -9,8 +10,11 @@ NAME: an entry of benchmarks/scoreboard.toml, or several. --model: the folder of
 not come with attnflow. --data: see `benchmarks.scoreboard_data`. `run` writes the data set to
 OUT/NAME.jsonl (digits: OUT/NAME-images), unless it is there, and the study to OUT/NAME; interrupted
 runs resume. `run --prepare` writes the data set only, for a run on another machine, which then
-needs no data. `collect` writes benchmarks/results/scoreboard-NAME.json for each study in OUT.
+needs no data. --processes: each computes a part of the texts. On a GPU, most of the time goes into
+small steps, so many processes are faster than one. `collect` writes
+benchmarks/results/scoreboard-NAME.json for each study in OUT.
 
+AttnLRP needs the package lxt, which has its own license: pip install --no-deps lxt.
 The model of `digits` is made by `python examples/digits_vit.py --out FOLDER`.
 """
 
@@ -21,6 +25,8 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +70,8 @@ def read_entries() -> dict[str, Entry]:
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     entries = {}
     for name, values in table["entries"].items():
-        design = {**table["choices"][values["choice"]], "metrics": values["metrics"]}
+        options = {key: values[key] for key in ("metrics", "explainers") if key in values}
+        design = {**table["choices"][values["choice"]], **options}
         entries[name] = Entry(
             name, values["title"], values["kind"], values["set"], table["sets"][values["set"]],
             values["count"], values.get("model", ""), values.get("apart", False), design,
@@ -91,8 +98,10 @@ def prepare(entry: Entry, model: str, data: Path | None, out: Path, count: int) 
     return path
 
 
-def run(entry: Entry, options: argparse.Namespace) -> None:
-    """Run the study of an entry."""
+def run(
+    entry: Entry, options: argparse.Namespace, part: tuple[int, int | None] | None = None
+) -> None:
+    """Run the study of an entry, or the shards of a part of it."""
     from benchmarks.scoreboard_data import columns_of
 
     model = options.model or entry.model
@@ -110,6 +119,7 @@ def run(entry: Entry, options: argparse.Namespace) -> None:
         model=model,
         limit=count,
         shard_size=options.shard_size,
+        shards=part,
         threads=options.threads,
         device=options.device,
         on_status=lambda status: print(status, flush=True),
@@ -117,6 +127,25 @@ def run(entry: Entry, options: argparse.Namespace) -> None:
         **entry.design,
     )
     print(summary, flush=True)
+
+
+def run_parts(entry: Entry, options: argparse.Namespace) -> None:
+    """Run the study of an entry in several processes."""
+    count = options.limit or entry.count
+    prepare(entry, options.model or entry.model, options.data, options.out, count)
+    shards = math.ceil(count / options.shard_size)
+    bounds = np.linspace(0, shards, min(options.processes, shards) + 1).round().astype(int)
+    workers = [
+        get_context("spawn").Process(target=run, args=(entry, options, (int(a), int(b))))
+        for a, b in pairwise(bounds)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if any(worker.exitcode for worker in workers):
+        raise SystemExit(f"{entry.name}: a process failed; run the same command again to resume")
+    run(entry, options)  # nothing is left to compute; it writes that the study is complete
 
 
 def collect(entry: Entry, out: Path) -> dict[str, Any]:
@@ -297,6 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--shard-size", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--prepare", action="store_true", help="write the data set only")
     options = parser.parse_intermixed_args(arguments)
     entries = read_entries()
@@ -308,7 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{entry.name:20} {entry.count:4} {entry.set:12} {entry.model or '--model'}")
     elif options.action == "run":
         for name in options.names:
-            run(entries[name], options)
+            (run if options.processes == 1 else run_parts)(entries[name], options)
     elif options.action == "collect":
         for name in options.names or entries:
             if (options.out / name / "manifest.json").exists():

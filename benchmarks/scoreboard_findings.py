@@ -5,8 +5,9 @@ Nothing here runs a model. `Result` reads the numbers of one entry; the other fu
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ RESULTS = Path(__file__).parent / "results"
 # The measures that a method is chosen by, each with both replacements where it depends on them.
 MAIN = ("comprehensiveness", "sufficiency", "reciprocal_rank")
 CIRCULAR = "leave_one_out"  # is a perturbation itself, so perturbation metrics favor it
+AGREES = 0.8  # correlation of two rankings that are called alike
 BASELINES = tuple(entry.name for entry in EXPLAINERS if entry.kind == "baseline")
 
 
@@ -41,10 +43,27 @@ class Result:
         """How tokens were removed, the default of the model first."""
         return tuple(self.numbers["values"])
 
+    @cached_property
+    def copies(self) -> dict[str, str]:
+        """Methods on edges that equal an earlier one in all numbers of the main measures.
+
+        They rank the tokens alike, such as flow and joint flow on many models.
+        """
+        tables = [self.numbers["values"][r].get(m) for m in MAIN for r in self.replacements]
+        rows = [table["rows"] for table in tables if table is not None]
+        first: dict[str, str] = {}
+        copies = {}
+        for i, name in enumerate(self.explainers):
+            if "/" in name:
+                earlier = first.setdefault(str([row[i] for row in rows]), name)
+                if earlier != name:
+                    copies[name] = earlier
+        return copies
+
     @property
     def graphs(self) -> list[str]:
-        """The explainers that are methods on edges."""
-        return [name for name in self.explainers if "/" in name]
+        """The explainers that are methods on edges, without copies of others."""
+        return [name for name in self.explainers if "/" in name and name not in self.copies]
 
     @property
     def opponents(self) -> list[str]:
@@ -111,8 +130,10 @@ def shares(result: Result, names: Sequence[str]) -> dict[str, float]:
 
 
 def common_graphs(results: Sequence[Result]) -> list[str]:
-    """Return the methods on edges that all results have, in their order."""
-    return [n for n in results[0].graphs if all(n in result.graphs for result in results)]
+    """Return the methods on edges that all results have, without those that are always copies."""
+    names = [n for n in results[0].explainers if "/" in n]
+    common = [n for n in names if all(n in result.explainers for result in results)]
+    return [n for n in common if any(n not in result.copies for result in results)]
 
 
 def recommend(results: Sequence[Result], count: int = 3) -> list[tuple[str, float]]:
@@ -121,6 +142,20 @@ def recommend(results: Sequence[Result], count: int = 3) -> list[tuple[str, floa
     places = [shares(result, names) for result in results]
     means = {name: float(np.mean([place[name] for place in places])) for name in names}
     return sorted(means.items(), key=lambda item: -item[1])[:count]
+
+
+def rivals(results: Sequence[Result], name: str) -> list[str]:
+    """Return the opponents with a better mean place than a method on edges, the best first."""
+    opponents = [
+        n
+        for n in results[0].opponents
+        if n != CIRCULAR and all(n in result.explainers for result in results)
+    ]
+    names = [*common_graphs(results), *opponents]
+    places = [shares(result, names) for result in results]
+    means = {n: float(np.mean([place[n] for place in places])) for n in names}
+    better = [n for n in opponents if means[n] > means[name]]
+    return sorted(better, key=lambda n: -means[n])
 
 
 def transfer(
@@ -141,6 +176,46 @@ def transfer(
         best = int(expected.argmax())
         rows.append((result, names[best], float(found[best]), float(spearman(expected, found))))
     return rows
+
+
+def is_higher(result: Result, first: str, second: str) -> bool | None:
+    """Whether the first method on edges has a better mean place; None if one is missing."""
+    names = [name for name in result.explainers if "/" in name]
+    if first not in names or second not in names:
+        return None
+    places = shares(result, names)
+    return places[first] > places[second]
+
+
+def has_better_opponent(result: Result) -> bool | None:
+    """Whether an opponent beats all methods on edges, by at least half of the main measures."""
+    wins, total = count_opponent_wins([result])
+    return 2 * wins >= total if total else None
+
+
+def replacements_agree(result: Result) -> bool | None:
+    """Whether comprehensiveness ranks explainers alike with both replacements."""
+    value = agreement(result, "comprehensiveness", [*result.graphs, *result.opponents])
+    return value > AGREES if np.isfinite(value) else None
+
+
+# Statements about a result that hold for most models; checked on those kept apart.
+STATEMENTS: dict[str, Callable[[Result], bool | None]] = {
+    "rollout on ALTI is better than random by comprehensiveness, with both replacements":
+        lambda r: r.beats_random("comprehensiveness", "rollout/alti"),
+    "rollout on ALTI has a better place than rollout on attention":
+        lambda r: is_higher(r, "rollout/alti", "rollout/attention"),
+    "rollout on ALTI has a better place than flow on ALTI":
+        lambda r: is_higher(r, "rollout/alti", "flow/alti"),
+    "raw attention has a better place than flow on attention":
+        lambda r: is_higher(r, "raw/attention", "flow/attention"),
+    "raw attention has a better place than rollout on attention":
+        lambda r: is_higher(r, "raw/attention", "rollout/attention"),
+    "an opponent beats all methods on edges, by at least half of the measures":
+        has_better_opponent,
+    f"rankings by comprehensiveness agree between replacements (Spearman above {AGREES})":
+        replacements_agree,
+}  # fmt: skip
 
 
 def agreement(result: Result, metric: str, names: Sequence[str]) -> float:

@@ -24,6 +24,13 @@ MARKS = {"better": "*", "worse": "†", "": ""}
 FEW = 30  # texts, below which a result is called preliminary
 ENOUGH = 12  # texts, below which no difference can be significant after Holm's correction
 
+KINDS = {
+    "encoder": "encoder (BERT, MiniLM)",
+    "decoder": "decoder (an LLM)",
+    "encoder-decoder": "encoder-decoder (translation)",
+    "vision": "vision model (ViT)",
+}
+
 INTRO = """\
 # Scoreboard
 
@@ -31,19 +38,50 @@ Which explanation can you trust? Every method on every kind of edges is measured
 removing the tokens that it calls relevant and, where it is known which tokens decide, by whether
 it finds them. `attnflow evaluate` measures the same for your model and your texts.
 
+"""
+
+READING = """\
+## How to read the tables
+
 This page is written by `python -m benchmarks.scoreboard report` from the numbers in
 `benchmarks/results/scoreboard-*.json`. Each section names the command that measured it. DATA is a
 folder with the data sets that `benchmarks/scoreboard_data.py` lists, OUT a folder for the studies.
 
-How to read it:
-
+- A *method on edges*, such as "rollout, ALTI", is `--method rollout --edges alti`. Other explainers
+  are *opponents* (gradients, ALTI-Logit, AttnLRP, leave-one-out) and *baselines* (random, position,
+  frequency), which know nothing of what the model does. [Edges](edges.md) and
+  [References](references.md) define them, [Which explanation to trust](evaluation.md) the metrics.
+- **Comprehensiveness** is how much the probability of the prediction drops without the tokens that
+  an explainer calls most relevant (high is good); **sufficiency** how much it drops with only these
+  (low is good); **evidence** is 1 / rank of the first token that is known to decide (high is good).
 - Every comparison is paired by text. **\\*** is better and **†** worse than random order (Wilcoxon
   test with Holm's correction over all explainers of a table, p < .05). No mark is no proof of
   equality: the sets have {fewest} to {most} texts each.
 - Removed tokens are replaced in two ways, named in every table, because rankings can depend on it.
 - The leave-one-out score removes tokens, as the metrics do. It is shown, but never called the best.
+- Explainers that rank the tokens of all texts alike, such as flow and joint flow on many models,
+  are counted once. The tables at the end show all.
 - Values of different models cannot be compared with each other, only their rankings.
 - The test corrects for the explainers of one table, not for the number of tables.
+"""
+
+
+ANSWER = """\
+These have the best mean place among all methods on edges, by comprehensiveness, sufficiency and
+evidence ([details](#which-method-for-which-model)). Better than random: significantly, by
+comprehensiveness, however tokens are removed. Opponents give one score per token and no graph to
+look at; they are functions of `attnflow.importance` ([References](references.md)).
+
+No method wins everywhere, so check it on your model, which takes a few minutes for a small one:
+
+```
+attnflow evaluate texts.csv --model ./my-model --limit 30 --out trust    # also trust/report.html
+attnflow explain "a text" --model ./my-model --method rollout --edges alti --check
+```
+
+The first command ranks all methods on your texts; an explanation without a star there is not better
+than random order. The second tells for one text how far an explanation beats random orders, and
+which method does best.
 """
 
 
@@ -82,8 +120,10 @@ def render(results: Sequence[Result]) -> str:
     """Return the page."""
     counts = [result.n for result in results]
     parts = [
-        INTRO.format(fewest=min(counts), most=max(counts)),
-        "## Summary\n",
+        INTRO,
+        render_answer([result for result in results if result.n >= ENOUGH]),
+        READING.format(fewest=min(counts), most=max(counts)),
+        "\n## Summary\n",
         render_summary(results),
         "\n## Findings\n",
         *render_findings(results),
@@ -128,7 +168,7 @@ def _name(result: Result) -> str:
 
 def _best(result: Result, metric: str, replacement: str) -> str:
     """Return the best method on edges and the best other explainer, with their means."""
-    others = [n for n in result.explainers if n not in (*result.graphs, CIRCULAR)]
+    others = [n for n in result.explainers if "/" not in n and n != CIRCULAR]
     cells = []
     for names in (result.graphs, others):
         name = result.best(metric, names, replacement)
@@ -146,6 +186,35 @@ def _count_better(result: Result, replacement: str) -> str:
     text = f"{outcomes.count('better')} of {len(outcomes)}"
     worse = outcomes.count("worse")
     return f"{text} ({worse} worse)" if worse else text
+
+
+def render_answer(results: Sequence[Result]) -> str:
+    """Return which method to use for which kind of model, and how to check it."""
+    made = [result for result in results if not result.apart]
+    rows = []
+    for kind in dict.fromkeys(result.kind for result in made):
+        same = [result for result in made if result.kind == kind]
+        (name, _), *others = findings.recommend(same)
+        better, worse, total = findings.count_outcomes(same, "comprehensiveness", name)
+        outcome = f"{len(better)} of {total} sets" + (f", worse on {len(worse)}" if worse else "")
+        rivals = [title(rival) for rival in findings.rivals(same, name)]
+        rows.append(
+            [
+                KINDS[kind], f"**{title(name)}**: {_options(name)}", outcome,
+                "; ".join(title(other) for other, _ in others), "; ".join(rivals) or "none",
+            ]
+        )  # fmt: skip
+    head = ["your model", "start with", "better than random on", "close behind",
+            "opponents that do better"]  # fmt: skip
+    return f"## Which method for my model?\n\n{table(head, rows)}\n\n{ANSWER}"
+
+
+def _options(explainer: str) -> str:
+    """Return the options of a method on edges."""
+    method, _, edges = explainer.partition("/")
+    edges, _, weight = edges.partition(":")
+    residual = f" --residual-weight {weight}" if weight else ""
+    return f"`--method {method} --edges {edges}{residual}`"
 
 
 def render_findings(results: Sequence[Result]) -> list[str]:
@@ -218,15 +287,39 @@ def _which_method(results: Sequence[Result]) -> str:
     apart = findings.transfer(made, [result for result in results if result.apart])
     if apart:
         lines = [
-            [r.title, title(name), number(place), number(rho)] for r, name, place, rho in apart
-        ]
+            [
+                r.title, title(name), number(place), number(rho),
+                "yes" if r.beats_random("comprehensiveness", name) else "no",
+            ]
+            for r, name, place, rho in apart
+        ]  # fmt: skip
         text += (
             "\n\nThe same on models kept apart. Agreement is the Spearman correlation between the "
             "places of all methods there and on the models above (of the same kind, if there is "
             "one):\n\n"
-            + table(["model", "first method above", "its place here", "agreement"], lines)
+            + table(
+                ["model", "first method above", "its place here", "agreement", "beats random here"],
+                lines,
+            )
+            + "\n\n"
+            + _statements(made, [row[0] for row in apart])
         )
     return text + "\n"
+
+
+def _statements(made: Sequence[Result], apart: Sequence[Result]) -> str:
+    """Return on how many models each statement holds, and whether on those kept apart."""
+    rows = []
+    for text, holds in findings.STATEMENTS.items():
+        known = [holds(result) for result in made]
+        counted = [answer for answer in known if answer is not None]
+        answers = [{True: "yes", False: "no", None: "-"}[holds(result)] for result in apart]
+        rows.append([text, f"{sum(counted)} of {len(counted)}", *answers])
+    head = ["statement", "holds on the models above", *(result.title for result in apart)]
+    return (
+        "Statements that hold on most of the models above, and whether they hold on those kept "
+        "apart:\n\n" + table(head, rows)
+    )
 
 
 def _dependence(results: Sequence[Result]) -> str:

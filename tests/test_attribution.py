@@ -122,3 +122,15 @@ def test_a_file_without_its_labels_is_refused(tmp_path):
     write(path, kind="attentions", arrays={"scores": SCORES}, header={})
     with refusal(FileError, path, "attentions", "attribution"):
         Attribution.load(path)
+
+
+def test_tokens_of_a_byte_level_vocabulary_are_shown_as_text():
+    tokens = ("The", "\u0120caf\u00c3\u00a9", "\u0120The")
+    attribution = Attribution(np.asarray([[[0.2, 0.5, 0.3]]]), tokens, "rollout", (1,), (2,))
+    assert attribution.labels == ("The", "café", "The")
+    assert attribution.top(1) == [("café", 1, 0.5)]
+    frame = attribution.to_pandas()
+    assert list(frame.token) == ["The", "café", "The"]
+    assert list(frame.piece) == list(tokens)
+    with refusal(SelectionError, "' The'", "positions 0, 2"):
+        attribution.row(position=" The")

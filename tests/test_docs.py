@@ -1,5 +1,6 @@
 """Pages that are generated from the code are up to date, and code in the README runs."""
 
+import os
 import re
 from contextlib import redirect_stdout
 from io import StringIO
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import attnflow
+from tools.fill_outputs import fill_page
 from tools.write_registry import DOCS, fill
 
 ROOT = Path(__file__).parent.parent
@@ -30,6 +32,30 @@ def test_every_public_name_is_documented():
     errors = {name for name in attnflow.__all__ if name.endswith("Error")}  # by automodule
     public = {f"attnflow.{name}" for name in attnflow.__all__} - {"attnflow.__version__"}
     assert public - {f"attnflow.{name}" for name in errors} <= documented
+
+
+@pytest.mark.slow
+def test_the_example_of_hybrid_models_prints_what_it_says():
+    text = (DOCS / "models.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```python\n((?:(?!```).)*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
+    assert examples
+    for code, expected in examples:
+        printed = StringIO()
+        with redirect_stdout(printed):
+            exec(compile(code, "models.md", "exec"), {})
+        assert printed.getvalue() == expected
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Recommended:UserWarning")
+def test_the_examples_of_answers_print_what_they_say(monkeypatch):
+    models = Path(os.environ.get("ATTNFLOW_MODELS", ""))
+    pytest.importorskip("sentencepiece")
+    if not all((models / name).is_dir() for name in ("smollm2", "opus-mt-en-fr")):
+        pytest.skip("set ATTNFLOW_MODELS to a folder that contains smollm2 and opus-mt-en-fr")
+    monkeypatch.chdir(models)
+    text = (DOCS / "answers.md").read_text(encoding="utf-8")
+    assert fill_page(text) == text, "run: python -m tools.fill_outputs docs/answers.md"
 
 
 @pytest.mark.slow

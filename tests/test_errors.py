@@ -1,3 +1,5 @@
+import pickle
+
 import pytest
 
 from attnflow import errors
@@ -24,3 +26,12 @@ def test_check_type_names_what_was_given_and_the_way_out():
     errors.check_type(1, int, "")
     with refusal(errors.InputError, "list(x)"):
         errors.check_type((), list, "Make one: list(x).")
+
+
+def test_the_middle_of_a_long_part_is_left_out():
+    error = errors.InputError(f"{'a' * 5000}/end does not exist", expected="x" * 1000)
+    assert error.given.startswith("aaa")
+    assert error.given.endswith("/end does not exist")
+    assert len(error.given) < 1100
+    assert error.expected == "x" * 1000
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)

@@ -358,7 +358,8 @@ def test_an_explanation_of_a_graph_can_be_saved(tmp_path):
 
 def test_a_data_frame_has_character_offsets(classifier):
     frame = explain(TEXT, classifier).rollout(layers=-1).to_pandas()
-    assert list(frame.columns) == ["layer", "position", "index", "token", "start", "end", "score"]
+    labels = ["layer", "position", "index", "token", "piece"]
+    assert list(frame.columns) == [*labels, "start", "end", "score"]
     texts = [TEXT[start:end] for start, end in zip(frame.start[1:-1], frame.end[1:-1], strict=True)]
     assert texts == list(frame.token[1:-1])
     assert frame.start.isna().tolist() == [True, *[False] * 4, True]  # [CLS] and [SEP]

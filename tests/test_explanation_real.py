@@ -82,11 +82,12 @@ def test_a_real_decoder(stories):
     with refusal(SelectionError, "'loved'", "'▁lo'", "'ved'"):
         explain(text, stories, target="loved")
     vocabulary = stories.tokenizer.get_vocab()
-    with pytest.warns(UserWarning, match=str(vocabulary["a"])):  # inside of a word
-        begun = explain(text, stories, target="a").prediction
-    assert begun is not None
-    assert begun.target.index == vocabulary["▁a"]
-    for target, token in {"Lily": "▁Lily", "▁a": "▁a", "ed": "ed"}.items():
+    with pytest.warns(UserWarning, match=str(vocabulary["▁a"])):  # more probable
+        inside = explain(text, stories, target="a").prediction
+    assert inside is not None
+    assert inside.target.index == vocabulary["a"]
+    targets = {"Lily": "▁Lily", " Lily": "▁Lily", "▁a": "▁a", " a": "▁a", "ed": "ed"}
+    for target, token in targets.items():
         prediction = explain(text, stories, target=target).prediction
         assert prediction is not None
         assert prediction.target.index == vocabulary[token]

@@ -62,6 +62,7 @@ NOUNS = {
     "progress",
     "registry",
     "selection",
+    "token_text",
     "units",
 }
 # What a package may import from attnflow, also inside functions. Others are free, except for RULES.
@@ -71,7 +72,7 @@ MAY_IMPORT = {
     "evaluation": NOUNS | {"evaluation"},
     "edges": NOUNS | {"edges", "models"},
     "figures": NOUNS | {"explanation", "figures", "methods", "notes", "presentation"},
-    "explanation": NOUNS | {"methods", "storage", "study", "viewer"},
+    "explanation": NOUNS | {"chains", "methods", "storage", "study", "viewer"},
     "graph": NOUNS,
     "attribution": NOUNS | {"storage"},
     "attentions": NOUNS | {"storage"},

@@ -12,12 +12,15 @@ import torch
 import attnflow
 from attnflow import AttentionGraph, Attentions, Attribution, Explanation, evaluation, maxflow
 from attnflow.corpus import Settings, check, open_corpus, run
+from attnflow.edges.registry import EDGES
 from attnflow.errors import AttnflowError
 from attnflow.importance import alti_logit, blank_out, input_gradients, integrated_gradients
+from attnflow.methods.registry import METHODS
 from tests.models.checkpoints import make_loaded
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+LONGEST = 3500  # characters of a message
 WEIGHTS = np.full((2, 3, 3), 1 / 3)
 TOKENS = ["[CLS]", "the", "key"]
 ATTENTIONS = Attentions(WEIGHTS[:, None], TOKENS)
@@ -29,6 +32,21 @@ SELECTION = {"layers": None, "positions": None, "normalize": "none"}
 
 def fail(*_given: Any) -> Any:
     return 1 / 0
+
+
+class Hostile:
+    """An object whose methods all raise."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __index__(self) -> int:
+        raise OverflowError
+
+    def __bool__(self) -> bool:
+        raise RuntimeError
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
 
 
 # One value of every kind that a caller may confuse with the right one.
@@ -48,6 +66,10 @@ ODD: dict[str, Any] = {
     "list of None": [None],
     "list of text": ["a"],
     "nested": [[[[1]]]],
+    "ragged": [[1, [2]], 3],
+    "hostile": Hostile(),
+    "iterator": iter([1]),
+    "date": np.datetime64("NaT"),
     "dict": {"a": 1},
     "set": {1},
     "frozenset": frozenset([0]),
@@ -60,7 +82,7 @@ ODD: dict[str, Any] = {
     "path": Path("/nonexistent/x"),
     "half a pair": "\ud800",
     "zero byte": "a\0b",
-    "long text": "x" * 5000,
+    "long text": "x" * 50_000,
     "array": np.array([0, 1]),
     "array of text": np.array(["a", "b"]),
     "matrix": np.zeros((2, 2)),
@@ -135,7 +157,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Attribution.load": (Attribution.load, {"path": "none"}),
     "Explanation.from_graph": (
         Explanation.from_graph,
-        {"graph": GRAPH, "position": None, "special": None},
+        {"graph": GRAPH, "position": None, "special": [True, False, False]},
     ),
     "Explanation.from_attentions": (
         Explanation.from_attentions,
@@ -151,6 +173,20 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         EXPLANATION.to_html,
         {"path": "page.html", "title": None, "keep_heads": "auto", "progress": None},
     ),
+    "Explanation.to_html with a view": (
+        lambda **view: EXPLANATION.to_html("page.html", **view),
+        {"method": "raw", "layer": 1, "normalize": "none", "words": False, "top": 1},
+    ),
+    "register_method": (
+        attnflow.register_method,
+        {"name": "raw", "function": fail, "summary": "", "title": ""},  # a name that is taken
+    ),
+    "register_edges": (
+        attnflow.register_edges,
+        {"name": "value", "function": fail, "summary": "", "title": ""},
+    ),
+    "evaluate": (attnflow.evaluate, {"data": "none.txt", "out": "out"}),
+    "open_study": (attnflow.open_study, {"out": "none"}),
     "max_flow": (maxflow.max_flow, {"capacities": WEIGHTS, "layer": 2, "source": 0, "sink": 1}),
     "max_flows": (
         maxflow.max_flows,
@@ -190,6 +226,8 @@ def call_with(function: Callable[..., Any], arguments: dict[str, Any], name: str
     except AttnflowError as error:
         if not error.given or not (error.expected or error.fix):
             return f"{name}={kind}: no parts"
+        if len(str(error)) > LONGEST:
+            return f"{name}={kind}: {len(str(error))} characters"
     except Exception as error:
         if kind not in OWN_CODE.get(name, ()):
             return f"{name}={kind}: {type(error).__name__}: {error}"
@@ -199,6 +237,8 @@ def call_with(function: Callable[..., Any], arguments: dict[str, Any], name: str
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_odd_arguments_are_our_errors(function, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    for registry in (METHODS, EDGES):  # some of the names are valid
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     called, arguments = FUNCTIONS[function]
     answers = [call_with(called, arguments, name, kind) for name in arguments for kind in ODD]
     assert [answer for answer in answers if answer] == []

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,43 @@ def test_places_go_from_last_to_first() -> None:
     assert scoreboard_findings.recommend([result], 1) == [("rollout/attention", 1.0)]
 
 
+def test_copies_count_once() -> None:
+    means = {name: [row[1], *row[1:]] for name, row in MEANS.items()}
+    same, other = make_result(means), make_result(MEANS)
+    assert same.copies == {"rollout/attention": "raw/attention"}
+    assert same.graphs == ["raw/attention", "flow/attention"]
+    assert scoreboard_findings.common_graphs([same, same]) == same.graphs
+    # Where they differ on one of several models, both are compared.
+    assert scoreboard_findings.common_graphs([same, other]) == EXPLAINERS[:3]
+
+
+def test_rivals_are_opponents_with_a_better_place() -> None:
+    names = ["raw/attention", "rollout/attention", "alti_logit", "leave_one_out", "random",
+             "input_gradients"]  # fmt: skip
+    result = make_result(MEANS, explainers=names)
+    # Places among the four, over 2 + 2 + 1 measures: raw (0 + 0 + 1/3) / 5, rollout 1, ALTI-Logit
+    # (2/3 + 2/3 + 2/3) / 5, input gradients (4/3 + 4/3 + 0) / 5. Leave-one-out is circular.
+    better = ["input_gradients", "alti_logit"]
+    assert scoreboard_findings.rivals([result], "raw/attention") == better
+    assert scoreboard_findings.rivals([result], "rollout/attention") == []
+
+
+def test_statements_are_checked_on_models_kept_apart() -> None:
+    claim = "raw attention has a better place than rollout on attention"
+    holds = scoreboard_findings.STATEMENTS[claim]
+    reversed_means = {name: [-value for value in row] for name, row in MEANS.items()}
+    assert (holds(make_result(MEANS)), holds(make_result(reversed_means))) == (False, True)
+    assert holds(make_result(MEANS, explainers=["raw/alti", *EXPLAINERS[1:]])) is None
+    other = make_result(reversed_means, apart=True, title="Other")
+    assert f"| {claim} | 0 of 1 | yes |" in render([make_result(MEANS), other])
+
+
+def test_answer_names_options_and_opponents() -> None:
+    answer = render([make_result(MEANS)]).partition("## How to read")[0]
+    assert "**rollout, attention**: `--method rollout --edges attention`" in answer
+    assert "1 of 1 sets" in answer
+
+
 def test_low_is_good_for_sufficiency() -> None:
     assert make_result(MEANS).best("sufficiency", EXPLAINERS[:3]) == "rollout/attention"
 
@@ -116,6 +154,41 @@ def test_page_shows_commands_marks_and_never_calls_leave_one_out_the_best() -> N
     assert "eave-one-out 0.40" not in summary
     assert "Other (apart)" in page
     assert "40 of 50 texts" in page
+
+
+def test_processes_share_the_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[tuple[int, int]] = []
+
+    class Process:
+        exitcode = 0
+
+        def __init__(self, target: Any, args: tuple[Any, ...]) -> None:
+            assert target is run
+            self.part = args[2]
+
+        def start(self) -> None:
+            parts.append(self.part)
+
+        def join(self) -> None:
+            pass
+
+    def run(_entry: Any, _options: Any, part: Any = None) -> None:
+        assert part is None
+        whole.append(len(parts))
+
+    whole: list[int] = []
+    context = SimpleNamespace(Process=Process)
+    monkeypatch.setattr(scoreboard, "run", run)
+    monkeypatch.setattr(scoreboard, "get_context", lambda _method: context)
+    (tmp_path / "minilm-mlm.jsonl").write_text("")
+    options = ["run", "minilm-mlm", "--out", str(tmp_path), "--limit", "22", "--shard-size", "5"]
+    scoreboard.main([*options, "--processes", "3"])
+    assert parts == [(0, 2), (2, 3), (3, 5)]  # 5 shards
+    assert whole == [3]  # afterwards
+    Process.exitcode = 1
+    with pytest.raises(SystemExit, match="resume"):
+        scoreboard.main([*options, "--processes", "9"])
+    assert len(parts) == 3 + 5  # no process without a shard
 
 
 def test_rounding_keeps_significant_digits() -> None:

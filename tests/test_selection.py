@@ -72,3 +72,11 @@ def test_an_example_of_a_batch():
         pick_example(batch[:, 0], 2)
     with refusal(ShapeError, "0", "[1, 1, 1]"):
         pick_example(batch[0, 0], 0)
+
+
+def test_a_token_is_found_by_its_readable_text():
+    tokens = ["The", "\u0120caf\u00c3\u00a9", "\u0120The"]
+    assert resolve_positions(tokens, 3, ["caf\u00e9", "The", "\u0120The"]) == (1, 0, 2)
+    assert resolve_positions(tokens, 3, " caf\u00e9") == (1,)
+    with refusal(SelectionError, "'coffee'", "'caf\u00e9'"):
+        resolve_positions(tokens, 3, "coffee")

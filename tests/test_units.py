@@ -3,7 +3,8 @@ import pytest
 
 from attnflow import Attribution, InputError, SelectionError
 from attnflow.attribution import apply_special
-from attnflow.units import find_words, merge_units, plain_token
+from attnflow.token_text import plain_token
+from attnflow.units import find_words, merge_units
 from tests.refusal import refusal
 
 TOKENS = ("[CLS]", "key", "cabinet", "##s")
@@ -34,6 +35,9 @@ def test_word_ids_of_the_tokenizer_come_first():
         (["un", "##bel", "##iev", "able", "key"], ("unbeliev", "able", "key")),
         (["The", "Ġkey", "s", "Ġare"], ("The", "keys", "are")),
         (["▁The", "▁key", "s", "▁are"], ("The", "keys", "are")),
+        (["▁a", "▁", "<unk>", "▁", "Ġ."], ("a", "<unk>", " ", "Ġ.")),
+        (["a", "Ġ", "Ġb"], ("a", " ", "b")),
+        (["Ġna", "Ã", "¯", "ve", "Ġcaf", "Ã©"], ("naïve", "café")),
         (["the", "key", "is"], ("the", "key", "is")),
     ],
 )

@@ -7,6 +7,7 @@ into words is in `attnflow.units`. Nothing here computes a method.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from os import PathLike
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -27,6 +28,7 @@ from attnflow.errors import (
 )
 from attnflow.optional import import_optional
 from attnflow.selection import Position, as_index, pick_example, resolve_position
+from attnflow.token_text import readable_tokens
 
 KIND = "attribution"
 
@@ -51,7 +53,7 @@ class Attribution:
     """How much each input token reaches each position at each layer.
 
     scores: [..., layers, positions, tokens], NumPy or torch. Leading axes are a batch.
-    tokens: the text of every input token.
+    tokens: every input token, as the vocabulary spells it. labels: the same as readable text.
     method: the name of the method. settings: its options, as JSON values.
     layers: the numbers, from 1, of the layers on the first axis.
     positions: the indices of the positions on the second axis; of the rows, if there are rows.
@@ -95,10 +97,20 @@ class Attribution:
                 fix="Pass one label for each entry of each axis.",
             )
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The labels that `positions` count: those of the rows, or else the tokens."""
-        return tuple(row.label for row in self.rows) or self.tokens
+        """The text of each token, without the marks of the vocabulary; see `readable_tokens`.
+
+        >>> scores = np.asarray([[[0.75, 0.25]]])
+        >>> Attribution(scores, ("\u0120caf\u00c3\u00a9", "s"), "raw", (1,), (0,)).labels
+        ('café', 's')
+        """
+        return self.tokens if self.settings.get("words") else readable_tokens(self.tokens)
+
+    @property
+    def row_labels(self) -> tuple[str, ...]:
+        """The labels that `positions` count: those of the rows, or else of the tokens."""
+        return tuple(row.label for row in self.rows) or self.labels
 
     def __getitem__(self, position: Position) -> Array:
         """The scores [..., layers, tokens] of a position, by its index or the text of its token."""
@@ -116,7 +128,7 @@ class Attribution:
     def top(
         self, k: int, *, position: Position | None = None, layer: int = -1
     ) -> list[tuple[str, int, float]]:
-        """The k tokens with the highest scores, as (token, index, score), highest first.
+        """The k tokens with the highest scores, as (label, index, score), highest first.
 
         Position and layer are those of `row`. Ties keep the order of the tokens. Special tokens
         that `special="rank_out"` excludes are left out.
@@ -137,7 +149,7 @@ class Attribution:
         unranked = set(self.settings.get("unranked", ()))
         ranking = [i for i in np.argsort(-row, kind="stable") if self.columns[i] not in unranked]
         return [
-            (self.tokens[self.columns[i]], self.columns[i], float(row[i]))
+            (self.labels[self.columns[i]], self.columns[i], float(row[i]))
             for i in ranking[: max(k, 0)]
         ]
 
@@ -156,9 +168,9 @@ class Attribution:
         """The scores as a tidy data frame: one row for each layer, position and token.
 
         Columns: layer, position (the index of the target position), label (of a row, if there are
-        rows), index and token (of the input
-        token), start and end (its character offsets in the text; missing if unknown), score; for a
-        batch also example, first.
+        rows), index, token and piece (of the input token: its text, and its name in the
+        vocabulary), start and end (its character offsets in the text; missing if unknown), score;
+        for a batch also example, first.
         Raises MissingDependencyError if pandas is not installed, ShapeError for nested batches.
 
         >>> scores = np.asarray([[[0.75, 0.25]]])
@@ -183,10 +195,11 @@ class Attribution:
         columns = {name: values.ravel() for name, values in zip(axes, grid, strict=True)}
         index = columns["index"]
         if self.rows:
-            columns["label"] = np.asarray(self.labels, dtype=object)[columns["position"]]
+            columns["label"] = np.asarray(self.row_labels, dtype=object)[columns["position"]]
         offsets = self.offsets or (None,) * len(self.tokens)
         spans = [span or (None, None) for span in offsets]
-        columns["token"] = np.asarray(self.tokens, dtype=object)[index]
+        columns["token"] = np.asarray(self.labels, dtype=object)[index]
+        columns["piece"] = np.asarray(self.tokens, dtype=object)[index]
         for name, values in zip(("start", "end"), zip(*spans, strict=True), strict=True):
             columns[name] = pandas.array([values[i] for i in index], dtype="Int64")
         columns["score"] = scores.ravel()
@@ -249,7 +262,8 @@ class Attribution:
         )
 
     def _position_axis(self, position: Position) -> int:
-        index = resolve_position(self.labels, len(self.labels), position)
+        names = tuple(row.label for row in self.rows) or self.tokens
+        index = resolve_position(names, len(names), position)
         if index not in self.positions:
             raise SelectionError(
                 f"position {position!r} is not in the attribution",

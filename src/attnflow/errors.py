@@ -16,6 +16,7 @@ from os import PathLike, fsencode
 
 MAX_COUNT = 2**31  # of threads and the like
 MAX_QUOTED = 80  # characters of a value in a message
+MAX_PART = 1000  # characters of a part of a message, such as a path
 
 
 class AttnflowError(Exception):
@@ -30,10 +31,8 @@ class AttnflowError(Exception):
 
     # Positional, because exceptions are pickled as their class and `args`.
     def __init__(self, given: str, expected: str = "", fix: str = "") -> None:
-        super().__init__(given, expected, fix)
-        self.given = given
-        self.expected = expected
-        self.fix = fix
+        self.given, self.expected, self.fix = map(_cut, (given, expected, fix))
+        super().__init__(self.given, self.expected, self.fix)
 
     def __str__(self) -> str:
         text = f"{self.given}; expected {self.expected}." if self.expected else self.given
@@ -46,6 +45,14 @@ class AttnflowError(Exception):
         'example 3: text is empty'
         """
         return type(self)(f"{place}: {self.given}", self.expected, self.fix)
+
+
+def _cut(part: str) -> str:
+    """Leave out the middle of a long part, such as a path of thousands of characters."""
+    if len(part) <= MAX_PART:
+        return part
+    half = MAX_PART // 2
+    return f"{part[:half]} ... ({len(part) - MAX_PART} characters left out) ... {part[-half:]}"
 
 
 class InputError(AttnflowError, ValueError):
@@ -111,7 +118,7 @@ def check_count(name: str, value: object, *, first: int = 1) -> None:
         return
     try:
         is_valid = not isinstance(value, bool) and first <= index(value) < MAX_COUNT  # type: ignore[arg-type]
-    except TypeError:
+    except Exception:  # `__index__` may be code of other packages
         is_valid = False
     if not is_valid:
         raise InputError(

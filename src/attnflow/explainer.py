@@ -52,6 +52,7 @@ class ExplainOptions(TypedDict, total=False):
     generate: "Generate | None"
     continuation: Any
     seed: int
+    images: Any
     tokenizer: Any
     position: Position | None
     target: int | str | None
@@ -87,6 +88,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
     generate: "Generate | None" = None,
     continuation: Any = None,
     seed: int = 0,
+    images: Any = None,
     tokenizer: Any = None,
     position: Position | None = None,
     target: int | str | None = None,
@@ -106,6 +108,8 @@ def explain(  # noqa: PLR0913 - one argument for each option
     messages: a chat instead of a text: a list of {"role": ..., "content": ...}, or several such
     lists. A chat that ends with a message of the assistant is explained as that answer.
     text_pair: the second text of a pair, as in natural language inference or question answering.
+    images: an image or a list of them, for models of texts and images; see `encode_with_images`.
+    The text is then a string or a chat, and tokenizer may be the processor of the model.
     generate: the number of tokens to generate after the text, or a dict with options of
     `model.generate`. Each generated token is explained: see `Explanation.answer`.
     continuation: an answer to explain that is given, as text or token ids, instead of generated.
@@ -139,9 +143,13 @@ def explain(  # noqa: PLR0913 - one argument for each option
     check_argument_order(text, model)
     request = AnswerRequest(generate, continuation, seed)
     loaded = load_model(model, tokenizer)
-    encoded, is_single = encode_inputs(
-        loaded, _one_input(text, messages), text_pair=text_pair, truncate=truncate
-    )
+    given = _one_input(text, messages)
+    if images is None:
+        encoded, is_single = encode_inputs(loaded, given, text_pair=text_pair, truncate=truncate)
+    else:
+        from attnflow.models.multimodal import encode_with_images
+
+        encoded, is_single = [encode_with_images(loaded, given, images)], True
     answered: list[AnsweredText] = []
     request = _read_request(request, encoded)
     if request:
@@ -310,6 +318,7 @@ def _explain_batch(
             answer=read[i],
             segments=example.segments,
             positions=pooled[i],
+            image=getattr(example, "image", None),
         )
         for i, example in enumerate(encoded)
     ]

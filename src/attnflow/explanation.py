@@ -49,6 +49,7 @@ from attnflow.selection import (
     resolve_position,
     resolve_positions,
 )
+from attnflow.token_text import readable_tokens
 from attnflow.units import Units, find_words, group_by_spans, name_spans, split_sentences
 
 KIND = "explanation"
@@ -193,7 +194,7 @@ class Explanation:
         marks: Any = special
         if special is None:
             special = [looks_special(token) for token in tokens]
-        elif not isinstance(marks, Sequence | np.ndarray) or np.shape(marks) == ():
+        elif not _are_marks(marks):
             raise InputError(
                 f"special is {quote(marks)}",
                 expected="True or False for each token",
@@ -421,6 +422,52 @@ class Explanation:
         """
         return self.attribute("flow", **options)
 
+    def chain(
+        self,
+        method: str = "rollout",
+        *,
+        layer: int | str = -1,
+        output_span: tuple[int, int] | None = None,
+        reasoning_span: tuple[int, int] | None = None,
+    ) -> Any:
+        """Follow influence from a part of the answer through its reasoning back to the prompt.
+
+        method, layer: whose scores of single tokens are the edges between tokens. layer "mean": raw
+        attention averaged over all layers; method must be "raw".
+        output_span: the first and last generated token to explain, counted from 0, both included;
+        by default all. reasoning_span: the generated tokens that pass influence on; by default all
+        before the output. Influence on other generated tokens ends there.
+        Returns an `attnflow.chains.Chain`, whose `influence()`, `paths()` and `flow()` are
+        attributions.
+        Raises InputError without an answer, SelectionError for spans that the answer does not have.
+        """
+        from attnflow.chains import build_chain
+
+        if layer != "mean" and isinstance(layer, str):
+            raise InputError(
+                f"layer is {layer!r}",
+                expected="a number, or 'mean'",
+                fix="Use layer=-1 for the last layer.",
+            )
+        if layer == "mean" and method != "raw":
+            raise InputError(
+                f"layer is 'mean', and the method is {method!r}",
+                expected="method='raw', whose layers can be averaged",
+                fix="Use layer=-1 for the last layer.",
+            )
+        layers = None if layer == "mean" else int(layer)
+        rows = self.attribute(method, layers=layers, answer="tokens").to_numpy().mean(axis=0)
+        assert self.answer is not None  # `attribute` raises an error without one
+        return build_chain(
+            rows,
+            self.answer,
+            tokens=self.tokens,
+            settings={**self.graph.settings, "method": method, "layer": layer},
+            offsets=self.offsets,
+            output_span=output_span,
+            reasoning_span=reasoning_span,
+        )
+
     def faithfulness(
         self,
         method: str = "rollout",
@@ -525,9 +572,16 @@ class Explanation:
         if self.prediction is not None:
             target = self.prediction.target
             prediction = f", {self.prediction.kind} {target.label!r} {target.probability:.3f}"
-        where = f"position {self.position} {self.tokens[self.position]!r}"
+        label = readable_tokens(self.tokens, text=self.text)[self.position]
+        where = f"position {self.position} {label!r}"
         layers = f"{self.graph.n_layers} layer{'' if self.graph.n_layers == 1 else 's'}"
         return f"Explanation({len(self.tokens)} tokens, {layers}, {where}{prediction})"
+
+
+def _are_marks(values: Any) -> bool:
+    """Whether values are a list or array of True and False, or of 0 and 1."""
+    is_list = isinstance(values, Sequence) or (isinstance(values, np.ndarray) and values.ndim == 1)
+    return is_list and all(isinstance(v, bool | np.bool_ | int | np.integer) for v in values)
 
 
 def _pack(explanation: Explanation) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -18,15 +18,16 @@ from attnflow.arrays import to_numpy
 from attnflow.attribution import Attribution
 from attnflow.edges.registry import EDGES
 from attnflow.explanation import Explanation
-from attnflow.presentation import edges_name
+from attnflow.presentation import edges_name, residual_only_note
 from attnflow.selection import Position, resolve_position
-from attnflow.token_text import readable_tokens
-from attnflow.units import NOT_ADDITIVE, without_start
+from attnflow.token_text import tell_apart
+from attnflow.units import NOT_ADDITIVE, SPECIAL_TOKENS
 
 SINK = 0.5  # the share of a row from which tokens without content are reported as sinks
 PART_OF_SINK = 0.05  # the share from which a token counts as one of them
 TIMES = 3.0  # flows do not add up: a sink has so many times the flow of any other token
 SPECIAL = 0.75  # the share of all special tokens, with the position itself, that is reported
+NO_TOKEN = -1  # the index of a row that is a set of positions
 OWN = 0.9  # the share of a row from which the position itself is reported
 TIED = 1e-9  # relative difference of scores that count as equal
 FLAT = 0.7  # scores are flat if the lowest is at least this share of the highest
@@ -36,7 +37,6 @@ RAMP = 0.95  # the rank correlation with the position from which scores follow t
 FEWEST = 6  # tokens: shorter rows follow the order of the tokens by chance
 LONG_RAMP = 0.8  # the same from this many tokens on, where chance is out of the question:
 LONG = 20
-NEWLINES = ("\n", "\u010a", "<0x0A>")  # as text, in byte-level BPE, in SentencePiece
 NOUNS = {"raw": "raw attention", "rollout": "rollout", "flow": "flow", "joint_flow": "joint flow"}
 
 
@@ -64,7 +64,11 @@ def find_notes(
     scores = to_numpy(attribution.row(position=position, layer=layer)).astype(np.float64)
     index = attribution.positions[0]
     if position is not None:
-        index = resolve_position(attribution.tokens, len(attribution.tokens), position)
+        names = tuple(row.label for row in attribution.rows) or attribution.tokens
+        index = resolve_position(names, len(names), position)
+    if attribution.rows:
+        members = attribution.rows[index].positions
+        index = members[0] if len(members) == 1 else NO_TOKEN
     row = _Row(attribution, scores, index, tuple(special), causal)
     if causal and index == 0:
         return ["The first position attends to nothing but itself."]
@@ -90,15 +94,21 @@ def explanation_notes(
     advice: bool = True,
 ) -> list[str]:
     """The notes on a row of an attribution of an explanation; see `find_notes`."""
-    merged = attribution.tokens != explanation.tokens
-    return find_notes(
+    special = explanation.special
+    if attribution.tokens == explanation.words.texts:
+        special = explanation.words.special
+    elif attribution.tokens != explanation.tokens:
+        special = tuple(text == SPECIAL_TOKENS for text in attribution.tokens)
+    missing = residual_only_note(explanation.graph.settings)
+    notes = find_notes(
         attribution,
-        special=explanation.words.special if merged else explanation.special,
+        special=special,
         causal=explanation.graph.causal,
         position=position,
         layer=layer,
         advice=advice,
     )
+    return [*notes, missing] if missing else notes
 
 
 @dataclass(frozen=True)
@@ -140,7 +150,8 @@ class _Row:
     def reached(self) -> list[int]:
         """The axes of the tokens that the position can attend to."""
         columns = self.attribution.columns
-        return [i for i, c in enumerate(columns) if not self.causal or c <= self.index]
+        sees_all = not self.causal or self.index == NO_TOKEN
+        return [i for i, c in enumerate(columns) if sees_all or c <= self.index]
 
     @property
     def own(self) -> int | None:
@@ -150,12 +161,12 @@ class _Row:
 
     def label(self, axis: int) -> str:
         """A token in quotes."""
-        return repr(self.labels[self.attribution.columns[axis]])
+        return self.names[self.attribution.columns[axis]]
 
     @cached_property
-    def labels(self) -> tuple[str, ...]:
-        """The tokens as text."""
-        return readable_tokens(self.attribution.tokens)
+    def names(self) -> tuple[str, ...]:
+        """The tokens in quotes, with their position where they occur more than once."""
+        return tell_apart([repr(label) for label in self.attribution.labels])
 
     def sink_kind(self, axis: int) -> str:
         """What kind of token without content it is; empty for others."""
@@ -164,11 +175,10 @@ class _Row:
             return "special token"
         if self.causal and column == 0:
             return "first token"
-        token = self.attribution.tokens[column]
-        if token in NEWLINES or not token.strip():
-            return "newline" if token in NEWLINES else "blank token"
-        token = without_start(token)
-        marks = bool(token) and all(unicodedata.category(c).startswith("P") for c in token)
+        token = self.attribution.labels[column]
+        if not token.strip():
+            return "newline" if "\n" in token else "blank token"
+        marks = all(unicodedata.category(c).startswith("P") for c in token)
         return "punctuation mark" if marks else ""
 
     def others(self) -> list[int]:
@@ -229,7 +239,8 @@ def _sink_note(row: _Row) -> _Note | None:
 
 def _special_note(row: _Row) -> _Note | None:
     """A special position, such as [CLS], that keeps most of the row with other special tokens."""
-    if row.own is None or not row.adds_up or not row.special[row.index]:
+    is_token = row.own is not None and row.index != NO_TOKEN
+    if not is_token or not row.adds_up or not row.special[row.index]:
         return None
     total = float(row.scores.sum())
     axes = [i for i in row.reached if row.special[row.attribution.columns[i]]]

@@ -26,7 +26,11 @@ EXTRAS = {
 # Packages without an extra, and the command that installs them. What lxt requires, such as
 # torchvision, is not used here, and can break transformers: torchvision from PyPI does not fit a
 # CPU build of torch.
-COMMANDS = {"lxt": "pip install --no-deps 'lxt>=2.1'"}
+COMMANDS = {
+    "gguf": "pip install gguf",
+    "lxt": "pip install --no-deps 'lxt>=2.1'",
+    "peft": "pip install peft",
+}
 
 
 def import_optional(module: str, purpose: str) -> Any:

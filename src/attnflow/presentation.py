@@ -47,6 +47,10 @@ def describe_settings(settings: Mapping[str, Any], *, model: str = "") -> list[s
         parts.append(_describe_residual(settings["residual_weight"]))
     if settings.get("heads"):
         parts.append(f"heads: {settings['heads']}")
+    if settings.get("mixing"):
+        parts.append(f"mixing matrices in place of attention: {settings['mixing']}")
+    if settings.get("residual_only"):
+        parts.append(f"residual connection only: {settings['residual_only']}")
     if "normalize" in settings:
         parts.append(describe_normalization(str(settings["normalize"])))
     if settings.get("special", "show") != "show":
@@ -72,6 +76,21 @@ def describe_generation(settings: Mapping[str, Any]) -> str:
         else:
             parts.append(f"{name} {value}")
     return f"answer: {', '.join(parts)}"
+
+
+def residual_only_note(settings: Mapping[str, Any]) -> str:
+    """A sentence about layers of which only the residual connection is known; "" without them.
+
+    >>> residual_only_note({"residual_only": "1 (MiniMaxLightningAttention)"}).split(",")[0]
+    'Layers 1 (MiniMaxLightningAttention) have no attention'
+    """
+    layers = settings.get("residual_only")
+    if not layers:
+        return ""
+    return (
+        f"Layers {layers} have no attention, and how they mix positions is not captured: they "
+        "count as residual connections only."
+    )
 
 
 def name_layers(graph: AttentionGraph) -> tuple[str, ...]:

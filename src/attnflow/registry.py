@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Generic, Protocol, TypeVar
 
-from attnflow.errors import InputError, SelectionError, quote
+from attnflow.errors import InputError, SelectionError, check_text, quote
 
 # Packages can register methods and edges: they name a module of theirs in this entry point group.
 PLUGIN_GROUP = "attnflow.plugins"
@@ -47,9 +47,10 @@ class Registry(Generic[EntryT]):
 
         Raises InputError if its name is taken or is not lowercase with underscores.
         """
-        if not entry.name.isidentifier() or entry.name != entry.name.lower():
+        name: object = entry.name  # users pass anything
+        if not isinstance(name, str) or not name.isidentifier() or name != name.lower():
             raise InputError(
-                f"the name of the {self.kind} is {entry.name!r}",
+                f"the name of the {self.kind} is {quote(name)}",
                 expected="lowercase letters, digits and underscores",
                 fix="Choose a name such as 'my_method'.",
             )
@@ -59,6 +60,14 @@ class Registry(Generic[EntryT]):
                 expected="a new name",
                 fix=f"Choose another name, or call unregister({entry.name!r}) first.",
             )
+        function = getattr(entry, "function", None)
+        if not isinstance(function, str) and not callable(function):
+            raise InputError(
+                f"the function of {self.kind} {entry.name!r} is {quote(function)}",
+                expected="a function, or 'package.module:name'",
+                fix="Pass the function that computes it.",
+            )
+        check_text("summary", entry.summary)
         self._entries[entry.name] = entry
         return entry
 
@@ -92,6 +101,16 @@ class Registry(Generic[EntryT]):
     def help(self) -> str:
         """Names and summaries, for the help text of an option."""
         return " ".join(f"{entry.name}: {entry.summary}" for entry in self)
+
+
+def choose_title(name: object, title: str) -> str:
+    """The title of an entry, made from its name if it is empty. Raises InputError for no text.
+
+    >>> choose_title("my_method", ""), choose_title("my_method", "Mine")
+    ('My method', 'Mine')
+    """
+    check_text("title", title)
+    return title or (name.replace("_", " ").capitalize() if isinstance(name, str) else "")
 
 
 def resolve_function(function: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from attnflow.arrays import Array, shape_text
 from attnflow.errors import SelectionError, ShapeError, quote
+from attnflow.token_text import readable_tokens
 
 Layers: TypeAlias = int | Sequence[int] | None
 Position: TypeAlias = int | str
@@ -72,8 +73,10 @@ def resolve_positions(
 def resolve_position(tokens: Sequence[str], n: int, position: Position) -> int:
     """Return the index of one position, given as an index or as the text of its token.
 
-    >>> resolve_position(["the", "key"], 2, "the")
-    0
+    The exact token comes first, then its readable text.
+
+    >>> resolve_position(["the", "\u0120key"], 2, "key")
+    1
     """
     if isinstance(position, str):
         return _find_token(tokens, position)
@@ -89,6 +92,9 @@ def resolve_position(tokens: Sequence[str], n: int, position: Position) -> int:
 
 def _find_token(tokens: Sequence[str], text: str) -> int:
     found = [i for i, token in enumerate(tokens) if token == text]
+    labels = readable_tokens(tokens)
+    if not found:
+        found = [i for i, label in enumerate(labels) if label == (text.strip() or text)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -97,7 +103,7 @@ def _find_token(tokens: Sequence[str], text: str) -> int:
             expected="a token that occurs once",
             fix=f"Give the position as a number, such as {found[0]}.",
         )
-    close = get_close_matches(text, tokens, cutoff=0.5) or list(dict.fromkeys(tokens))[:8]
+    close = get_close_matches(text, labels, cutoff=0.5) or list(dict.fromkeys(labels))[:8]
     raise SelectionError(
         f"there is no token {text!r}",
         expected=f"the text of a token, such as {', '.join(map(repr, close))}",

@@ -17,9 +17,14 @@ from attnflow.arrays import Array
 from attnflow.attribution import Attribution, Offsets, Row
 from attnflow.errors import InputError, SelectionError
 from attnflow.selection import Positions, resolve_positions
+from attnflow.token_text import (
+    CONTINUES,
+    STARTS,
+    is_byte_level,
+    join_tokens,
+    readable_tokens,
+)
 
-STARTS = ("\u0120", "\u2581")  # byte-level BPE and SentencePiece: start of a word
-CONTINUES = "##"  # WordPiece: continuation of a word
 NOT_ADDITIVE = ("flow", "flow_lower_bound", "flow_upper_bound", "head_flow")  # by method
 
 
@@ -28,7 +33,7 @@ SENTENCE_END = re.compile(r"""[.!?\u2026]+["'\u201d\u2019)\]]*(?=\s)|[\u3002\uff
 # Words before a full stop that does not end a sentence.
 ABBREVIATIONS = ("mr", "mrs", "ms", "dr", "prof", "st", "no", "vs", "etc", "e.g", "i.e", "cf", "al")
 # The units of tokens outside of given spans.
-REST, SPECIAL = "(rest)", "(special tokens)"
+REST, SPECIAL_TOKENS = "(rest)", "(special tokens)"
 
 
 @dataclass(frozen=True)
@@ -105,50 +110,24 @@ def find_words(
             groups.append([i])
         else:
             groups[-1].append(i)
+    byte_level = is_byte_level(tokens, text)
+
+    def text_of(group: Sequence[int]) -> str:
+        """The word as written in the text, or its tokens without their marks."""
+        pieces = [tokens[i] for i in group]
+        if special[group[0]]:
+            return pieces[0]
+        written = ""
+        if offsets is not None:
+            written = text[offsets[group[0]][0] : offsets[group[-1]][1]].strip()
+        written = written or join_tokens(pieces, byte_level=byte_level)
+        return written or "".join(readable_tokens(pieces))
+
     return Units(
-        texts=tuple(_word_text(tokens, group, special, text, offsets) for group in groups),
+        texts=tuple(map(text_of, groups)),
         groups=tuple(tuple(group) for group in groups),
         special=tuple(bool(special[group[0]]) for group in groups),
     )
-
-
-def _word_text(
-    tokens: Sequence[str],
-    group: Sequence[int],
-    special: Sequence[bool],
-    text: str,
-    offsets: Sequence[tuple[int, int]] | None,
-) -> str:
-    """The word as written in the text, or its tokens without their marks."""
-    if special[group[0]]:
-        return tokens[group[0]]
-    written = ""
-    if offsets is not None:
-        written = text[offsets[group[0]][0] : offsets[group[-1]][1]].strip()
-    return written or "".join(plain_token(tokens[i]) for i in group) or tokens[group[0]]
-
-
-def without_start(token: str) -> str:
-    """Remove the mark for the start of a word from a token; nothing may be left.
-
-    >>> without_start("\u0120key"), without_start("##s"), without_start("\u2581")
-    ('key', '##s', '')
-    """
-    for mark in STARTS:
-        token = token.removeprefix(mark)
-    return token
-
-
-def plain_token(token: str) -> str:
-    """Remove the mark for the start or continuation of a word from a token.
-
-    >>> plain_token("##s"), plain_token("##")
-    ('s', '##')
-    """
-    for mark in (*STARTS, CONTINUES):
-        if token.startswith(mark) and token != mark:
-            return token.removeprefix(mark)
-    return token
 
 
 def number_words(text: str, offsets: Sequence[tuple[int, int] | None]) -> list[int | None]:
@@ -235,7 +214,7 @@ def group_by_spans(
                 expected="spans that contain tokens and do not overlap",
                 fix="Check its characters.",
             )
-    texts = (*names, REST, SPECIAL)
+    texts = (*names, REST, SPECIAL_TOKENS)
     return Units(
         tuple(texts[unit] for unit in members),
         tuple(tuple(group) for group in members.values()),

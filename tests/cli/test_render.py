@@ -160,9 +160,12 @@ def test_json_is_complete():
             "method": "rollout",
             "settings": {"heads": "mean", "normalize": "none"},
             "tokens": ["[CLS]", "key", "is"],
+            "pieces": ["[CLS]", "key", "is"],
             "layers": [1, 2],
             "positions": [0],
+            "rows": [],
             "columns": [0, 1, 2],
+            "offsets": None,
             "scores": [[[0.5, 0.25, 0.25]], [[0.125, 0.75, 0.125]]],
             "notes": [],
         }
@@ -190,6 +193,9 @@ def test_csv_is_complete_and_quotes_tokens():
         "position_token": 'say "a,b"',
         "index": "1",
         "token": "line\nbreak",
+        "piece": "line\nbreak",
+        "start": "",
+        "end": "",
         "score": "0.75",
     }
     assert len(list(csv.DictReader(io.StringIO(to_csv([attribution], 1))))) == 2

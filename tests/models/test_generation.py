@@ -144,9 +144,9 @@ def test_a_part_of_an_answer_is_one_set_of_positions(llama):
     expected = group_flow(explanation.graph, positions=positions).values / 2
     found = explanation.flow(answer=slice(1, 3)).to_numpy()
     np.testing.assert_allclose(found, expected, atol=1e-12)
-    assert explanation.rollout(answer=(3, 10)).labels == ("here to",)
-    assert explanation.rollout(answer=["is", range(1, 2)]).labels == ("is", "here")
-    assert explanation.rollout(answer="words").labels == ("is", "here", "to", "the", "key")
+    assert explanation.rollout(answer=(3, 10)).row_labels == ("here to",)
+    assert explanation.rollout(answer=["is", range(1, 2)]).row_labels == ("is", "here")
+    assert explanation.rollout(answer="words").row_labels == ("is", "here", "to", "the", "key")
 
 
 def test_top_ranks_the_prompt(llama):
@@ -209,7 +209,7 @@ def test_answers_are_saved_and_loaded(llama, tmp_path):
     rows = explanation.rollout(answer="words", units="words")
     rows.save(tmp_path / "rows.safetensors")
     again = type(rows).load(tmp_path / "rows.safetensors")
-    assert (again.rows, again.labels) == (rows.rows, ("is", "here"))
+    assert (again.rows, again.row_labels) == (rows.rows, ("is", "here"))
     np.testing.assert_array_equal(again["here"], rows["here"])
 
 

@@ -134,6 +134,16 @@ def test_other_outputs_of_a_tokenizer_are_ignored(loaded):
     assert same(encode_inputs(loaded, output)[0][0], encode_text(loaded, TEXT))
 
 
+def test_a_cache_is_ignored_if_the_input_is_whole():
+    decoder = make_loaded("GPT2LMHeadModel")
+    ids = torch.tensor([IDS])
+    cache = decoder.model(ids[:, :3]).past_key_values
+    [encoded], _ = encode_inputs(decoder, {"input_ids": ids, "past_key_values": cache})
+    assert encoded.inputs["input_ids"].tolist() == [IDS]
+    with refusal(InputError, "past_key_values"):
+        encode_inputs(decoder, {"input_ids": ids[:, :2], "past_key_values": cache})
+
+
 def test_token_types_reach_the_model(loaded):
     types = [[0, 0, 0, 1, 1, 1]]
     [encoded], _ = encode_inputs(loaded, {"input_ids": [IDS], "token_type_ids": types})

@@ -343,3 +343,16 @@ def test_a_model_on_several_devices_is_not_moved():
     model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1, device="meta"))
     with refusal(InputError, "cpu, meta"), on_device(model, "cpu"):
         pass
+
+
+@pytest.mark.parametrize(("file", "package"), [("source.spm", "sentencepiece"), ("vocab.txt", "")])
+def test_a_tokenizer_without_its_package_says_what_to_install(tmp_path, monkeypatch, file, package):
+    def fail(*_names, **_options):
+        raise ImportError("this tokenizer requires a library")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", fail)
+    (tmp_path / file).write_text("")
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    parts = [str(tmp_path), f"pip install {package}" if package else "requires a library"]
+    with refusal(MissingDependencyError, *parts):
+        load_tokenizer(str(tmp_path))

@@ -17,6 +17,7 @@ from attnflow.models.prediction import (
     probabilities,
     resolve_contrast,
     resolve_target,
+    resolve_word,
 )
 from tests.models.checkpoints import VOCABULARY, make_loaded, make_tokenizer
 from tests.refusal import refusal
@@ -51,14 +52,16 @@ def loaded_with(tokenizer: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("tokenizer", "name"), [(BYTE_LEVEL, "\u0120Paris"), (SENTENCE_PIECE, "\u2581Paris")]
+    ("tokenizer", "mark"), [(BYTE_LEVEL, "\u0120"), (SENTENCE_PIECE, "\u2581")]
 )
-@pytest.mark.parametrize("space", ["", " "])
-@pytest.mark.filterwarnings("ignore:the target")
-def test_a_word_is_the_token_that_begins_a_word(tokenizer, name, space):
-    index = resolve_target(loaded_with(tokenizer), f"{space}Paris", len(tokenizer))
-    assert tokenizer.convert_ids_to_tokens(index) == name
-    assert resolve_target(loaded_with(tokenizer), name, len(tokenizer)) == index
+def test_a_word_is_exact_with_and_without_a_space(tokenizer, mark):
+    loaded, n, ids = loaded_with(tokenizer), len(tokenizer), tokenizer.get_vocab()
+    begins, inside = ids[f"{mark}Rome"], ids.get("Rome")
+    assert resolve_target(loaded, " Rome", n) == begins
+    assert resolve_target(loaded, f"{mark}Rome", n) == begins
+    assert resolve_target(loaded, "Rome", n) == (begins if inside is None else inside)
+    assert resolve_word(loaded, "Rome", n) == resolve_word(loaded, " Rome", n) == begins
+    assert resolve_word(loaded, "x", n) == ids["x"]  # never begins a word
 
 
 def test_a_continuation_of_a_word_is_found_only_without_a_space():
@@ -153,13 +156,28 @@ def test_a_token_that_the_tokenizer_lacks_is_called_by_its_index():
     assert label_of(make_loaded("GPT2LMHeadModel"), 500) == "<500>"
 
 
-def test_a_word_that_is_two_tokens_causes_a_warning_with_both(recwarn):
-    loaded, n = loaded_with(BYTE_LEVEL), len(BYTE_LEVEL)
+def test_the_exact_spelling_wins_and_a_more_probable_one_causes_a_warning(recwarn):
+    loaded = loaded_with(BYTE_LEVEL)
     begins, inside = (BYTE_LEVEL.convert_tokens_to_ids(name) for name in ("\u0120in", "in"))
     assert begins != inside
-    with pytest.warns(UserWarning, match=f"index {begins}.*index {inside}"):
-        assert resolve_target(loaded, "in", n) == begins
-    recwarn.clear()
-    assert resolve_target(loaded, " in", n) == begins
-    assert resolve_target(loaded, inside, n) == inside
+    logits = torch.zeros(len(BYTE_LEVEL))
+    logits[inside] = 2.0
+    assert predict(loaded, logits, "in").target.index == inside
+    assert predict(loaded, logits, " in").target.index == begins
     assert not recwarn.list
+    logits[begins] = 3.0
+    with pytest.warns(UserWarning, match=f"index {inside}.*index {begins}.*target=' in'"):
+        assert predict(loaded, logits, "in").target.index == inside
+
+
+def test_equal_labels_of_outcomes_are_told_apart():
+    loaded = loaded_with(BYTE_LEVEL)
+    begins, inside = (BYTE_LEVEL.convert_tokens_to_ids(name) for name in ("\u0120in", "in"))
+    logits = torch.zeros(len(BYTE_LEVEL))
+    logits[[begins, inside]] = torch.tensor([9.0, 8.0])
+    prediction = predict(loaded, logits)
+    assert [outcome.label for outcome in prediction.top[:2]] == ["\u2423in", "in"]
+    classifier = make_loaded()
+    classifier.model.config.id2label = {0: "no", 1: "no"}
+    labels = [outcome.label for outcome in predict(classifier, torch.tensor([1.0, 0.0])).top]
+    assert labels == ["no (index 0)", "no (index 1)"]

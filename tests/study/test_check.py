@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -100,6 +101,12 @@ def test_the_sentence(explanation):
     assert f"{check.beaten:.0%} of {ORDERS}" in text
     assert f"of {len(check.compared)} here" in text
     assert ("the best of" in text) == (check.best == check.explainer)
+
+
+def test_a_probability_that_rises_is_not_a_negative_drop(explanation):
+    check = replace(explanation.faithfulness(), comprehensiveness=-0.17, random=0.34)
+    assert "rises by 0.17" in str(check)
+    assert "drops by 0.34" in str(check)
 
 
 def test_checks_are_part_of_json_and_of_pages(loaded):

@@ -18,6 +18,7 @@ from attnflow.study.findings import (
     p_text,
     select_explainers,
     state_answer,
+    state_copies,
 )
 from tests.study.toy_study import make_study, with_columns, with_values
 
@@ -53,6 +54,22 @@ def test_a_clear_winner(study):
     assert "1 of 1" in text
     assert "does not show" not in text
     assert "do not tell" not in text
+
+
+def test_a_copy_of_the_winner_is_no_rival(study):
+    values = make_values(study, rollout__attention=constant(0.5), flow__attention=constant(0.5))
+    changed = with_values(study, METRIC, values, 30)
+    assert gather_results(changed).copies == {}  # the scores of the two are not the same
+    names, scores = changed.columns["explainer"], changed.columns["scores"].copy()
+    for i in np.flatnonzero(names == "flow/attention"):
+        place = (names == "rollout/attention") & (changed.columns["index"] == 0)
+        scores[i] = 2 * scores[np.flatnonzero(place)[0]]
+    results = gather_results(with_columns(changed, scores=scores))
+    assert results.copies == {"flow/attention": "rollout/attention"}
+    assert "flow/attention" not in results.distinct
+    assert find_rivals(results, "rollout/attention", METRIC) == []
+    assert f"Of {len(results.distinct)} explainers" in state_answer(results)[0]
+    assert "rollout/attention = flow/attention" in state_copies(results)
 
 
 def test_explainers_that_are_not_told_apart_are_named(study):

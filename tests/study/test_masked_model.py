@@ -304,6 +304,18 @@ def test_soft_probabilities_are_drawn_once(cases, runs):
     assert abs(other[0] - values[0]) > 1e-6
 
 
+def test_replacements_share_soft_probabilities(cases, runs):
+    case = cases["classifier"]
+    first = MaskedModel(case, "unknown", draws=4)
+    second = MaskedModel(case, "remove", draws=4, other=first)
+    kept = np.asarray([[0.5] * 4])
+    assert first.soft_probability(kept) == second.soft_probability(kept)
+    assert runs == [4]
+    assert (first.runs, second.runs) == (4, 0)
+    apart = MaskedModel(case, "remove", draws=4).soft_probability(kept)
+    np.testing.assert_allclose(apart, first.soft_probability(kept), rtol=0, atol=1e-6)
+
+
 def test_soft_probabilities_are_means_over_dimensions():
     # A linear model in one dimension: each word's weight is kept by chance. 4 p(1 - p) is no
     # mean of p, so many draws are needed to see it: key is kept in half of them.

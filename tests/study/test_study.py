@@ -127,6 +127,17 @@ def test_a_resumed_study_has_the_same_values(whole, tmp_path):
                 np.testing.assert_array_equal(one, other, err_msg=name)
 
 
+def test_shards_of_several_processes_are_one_study(whole, tmp_path):
+    later = evaluate(TEXTS, tmp_path, shards=(1, None), **OPTIONS)
+    assert (later.complete, later.rows) == (True, 2)
+    assert open_study(tmp_path).n_texts == 2
+    evaluate(TEXTS, tmp_path, shards=(0, 1), **OPTIONS)
+    expected, found = open_study(whole), open_study(tmp_path)
+    assert found.complete
+    for name in ("index", "comprehensiveness"):
+        np.testing.assert_array_equal(found.columns[name], expected.columns[name])
+
+
 def test_invalid_rows_are_rejected_and_counted(tmp_path):
     rows = [
         {"text": TEXTS[0], "part": "keys"},

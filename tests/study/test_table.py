@@ -39,7 +39,7 @@ def make_study(values, metric="comprehensiveness", scores=None):
         "replacement": np.asarray(["unknown"] * rows, dtype=object),
         "sign": np.asarray(["signed"] * rows, dtype=object),
         "scores": given,
-        "seconds": np.tile([1.0, 2.0, 3.0, 4.0], n)[:rows],
+        "seconds": np.tile(np.arange(1.0, len(names) + 1), n),
         "megabytes": np.full(rows, NAN),
         metric: np.stack(list(values.values()), axis=1).ravel(),
     }
@@ -157,3 +157,36 @@ def test_the_texts_on_which_explainers_disagree():
     assert find_disagreements(study, list(values)) == [10, 20, 0]
     assert find_disagreements(study, list(values), 1) == [10]
     assert find_disagreements(study, ["random"]) == []
+
+
+def copied_study(scores):
+    """VALUES, and a fifth explainer with the values of the third and scores [tokens] of its own."""
+    values = {**VALUES, "joint_flow/attention": RANDOM + STEPS}
+    rows = [[1.0, 2.0], [0.0, 0.0], [3.0, 1.0], [2.0, 1.0], scores] * 8
+    return make_study(values, scores=[np.asarray(row) for row in rows])
+
+
+def test_explainers_that_are_the_same_count_once():
+    study = copied_study([0.3, 0.1])
+    table = study.table("comprehensiveness")
+    copy, other = table.row("joint_flow/attention"), table.row("rollout/attention")
+    assert (copy.copy_of, other.copy_of) == ("rollout/attention", "")
+    # 3 different tests against random, as without the copy.
+    assert copy.p == other.p == pytest.approx(3 * P)
+    # Their ranks are those without the copy, too.
+    expected, _ = mean_ranks(make_study(VALUES), "comprehensiveness")
+    ranks, _ = mean_ranks(study, "comprehensiveness")
+    assert ranks == {**expected, "joint_flow/attention": expected["rollout/attention"]}
+
+
+def test_equal_values_of_other_orders_count_twice():
+    table = copied_study([0.1, 0.3]).table("comprehensiveness")
+    assert table.row("joint_flow/attention").copy_of == ""
+    assert table.row("rollout/attention").p == pytest.approx(4 * P)
+
+
+def test_a_copy_of_the_reference_does_not_differ_from_it():
+    table = copied_study([0.3, 0.1]).table("comprehensiveness", against="joint_flow/attention")
+    assert table.row("rollout/attention").p == 1.0
+    assert np.isnan(table.row("joint_flow/attention").p)
+    assert table.row("random").p == pytest.approx(3 * P)

@@ -22,7 +22,7 @@ TEMPLATE = "{% for m in messages %}{{ m.content + ' ' }}{% endfor %}"
 @pytest.fixture
 def opened(browser, tmp_path):
     """Opens the page of an explanation."""
-    viewers = []
+    viewers: list[ViewerPage] = []
 
     def open_page(explanation, **view):
         viewer = ViewerPage(browser, network=False)

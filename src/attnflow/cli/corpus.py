@@ -17,7 +17,6 @@ from attnflow.cli import corpus_results
 from attnflow.cli.options import clear_errors, echo, require_command
 from attnflow.cli.progress_bars import clock, plain_warnings, show_status, stop_on_signals
 from attnflow.cli.run_options import (
-    EXECUTION,
     REPORT,
     AcceptVersionsOption,
     AddressOption,
@@ -29,11 +28,13 @@ from attnflow.cli.run_options import (
     QuietOption,
     RunThreadsOption,
     ShardSizeOption,
+    ShardsOption,
     StrictOption,
     TextColumnOption,
     WorkersOption,
     add_settings,
     parse_settings,
+    parse_shards,
     run_command,
 )
 from attnflow.corpus.settings import SHARD_SIZE, Settings
@@ -71,14 +72,7 @@ def run(  # noqa: PLR0913 - one argument for each option
     input_id: InputIdOption = None,
     strict: StrictOption = False,
     shard_size: ShardSizeOption = SHARD_SIZE,
-    shards: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A:B",
-            help="Only shards A to B - 1, such as 0:100.",
-            rich_help_panel=EXECUTION,
-        ),
-    ] = None,
+    shards: ShardsOption = None,
     engine: EngineOption = "local",
     threads: RunThreadsOption = None,
     workers: WorkersOption = None,
@@ -115,7 +109,7 @@ def run(  # noqa: PLR0913 - one argument for each option
                 format=file_format,  # type: ignore[arg-type]
                 input_id=input_id,
                 shard_size=shard_size,
-                shards=_parse_shards(shards),
+                shards=parse_shards(shards),
                 engine=engine,  # type: ignore[arg-type]
                 threads=threads,
                 workers=workers,
@@ -162,22 +156,6 @@ def _check_summary_path(path: Path | None) -> None:
         raise InputError(
             f"--summary is {path}, a folder", expected="a file", fix="Add a file name."
         )
-
-
-def _parse_shards(text: str | None) -> tuple[int, int | None] | None:
-    if text is None:
-        return None
-    first, colon, end = text.partition(":")
-    try:
-        if not colon:
-            raise ValueError
-        return int(first or 0), int(end) if end else None
-    except ValueError:
-        raise InputError(
-            f"--shards is {text!r}",
-            expected="two whole numbers with a colon between them",
-            fix="For the first hundred: --shards 0:100.",
-        ) from None
 
 
 def _summary_to_json(summary: "Summary") -> dict[str, Any]:

@@ -318,6 +318,7 @@ def _print_example(
     from rich.text import Text
 
     from attnflow.cli.render import print_attribution, printable
+    from attnflow.token_text import readable_tokens
 
     console.print(Text(f"{printable(stored.id)}: {printable(_shorten(stored.text))}"))
     if stored.prediction is not None:
@@ -325,7 +326,7 @@ def _print_example(
         text.append(f"{printable(stored.prediction)} {stored.probability:.3f}", style="bold")
         console.print(text)
     place = stored.choose_position(position)
-    token = printable(stored.tokens[place])
+    token = printable(readable_tokens(stored.tokens, text=stored.text)[place])
     console.print(Text(f"position {place} {token} (of {len(stored.tokens)} tokens)"))
     for attribution in _attributions(stored, place):
         print_attribution(attribution, top, console)

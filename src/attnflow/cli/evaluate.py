@@ -23,11 +23,13 @@ from attnflow.cli.run_options import (
     QuietOption,
     RunThreadsOption,
     ShardSizeOption,
+    ShardsOption,
     StrictOption,
     TextColumnOption,
     WorkersOption,
     add_settings,
     parse_settings,
+    parse_shards,
     run_command,
 )
 from attnflow.study.design import Design
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from attnflow.corpus.status import Summary
     from attnflow.study.findings import Choice, Results
 
-SHARD_SIZE = 10  # texts, which take seconds each
+SHARD_SIZE = 1  # a text takes seconds: a killed run loses one
 # Columns of the table in the terminal, as far as the study has them; the report has all.
 SHOWN = (
     "comprehensiveness",
@@ -92,6 +94,7 @@ def evaluate(  # noqa: PLR0913 - one argument for each option
     input_id: InputIdOption = None,
     strict: StrictOption = False,
     shard_size: ShardSizeOption = SHARD_SIZE,
+    shards: ShardsOption = None,
     engine: EngineOption = "local",
     threads: RunThreadsOption = None,
     workers: WorkersOption = None,
@@ -132,6 +135,7 @@ def evaluate(  # noqa: PLR0913 - one argument for each option
                 format=file_format,  # type: ignore[arg-type]
                 input_id=input_id,
                 shard_size=shard_size,
+                shards=parse_shards(shards),
                 engine=engine,  # type: ignore[arg-type]
                 threads=threads,
                 workers=workers,
@@ -144,7 +148,7 @@ def evaluate(  # noqa: PLR0913 - one argument for each option
             )
         if summary.rows > summary.rejected:
             _report(out, output, report, quiet)
-        _print_state(summary, quiet)
+        _print_state(summary, shards, quiet)
     if summary.interrupted:
         raise typer.Exit(stopper.exit_code)
 
@@ -156,7 +160,7 @@ def _report(out: Path, output: Printed, path: Path | None, quiet: bool) -> None:
     """Write the report, and print the values."""
     from attnflow.study.export import to_csv, to_latex
     from attnflow.study.findings import gather_results
-    from attnflow.study.report import write_report
+    from attnflow.study.html_report import write_report
     from attnflow.study.study import open_study
 
     study = open_study(out)
@@ -193,7 +197,7 @@ def _print_results(results: "Results") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from attnflow.study.findings import list_warnings, state_answer
+    from attnflow.study.findings import list_warnings, state_answer, state_copies
 
     console = Console(highlight=False)
     for sentence in state_answer(results):
@@ -207,6 +211,8 @@ def _print_results(results: "Results") -> None:
         "Holm). rank: mean over texts and metrics. s: median seconds of the scores of a text."
     )
     console.print(Padding(Text(legend, style="dim"), (1, 0, 0, 0)))
+    if results.copies:
+        console.print(Text(state_copies(results), style="dim"))
     for warning in list_warnings(results):
         console.print(Text(f"note: {warning}", style="yellow"))
 
@@ -228,7 +234,8 @@ def _print_table(console: Any, results: "Results", choice: "Choice") -> None:
         table.add_column(f"{HEADINGS[name]} {arrow}", justify="right", no_wrap=True)
     table.add_column("s", justify="right")
     rows = {name: {r.explainer: r for r in results.table(name, choice).rows} for name in metrics}
-    for explainer in sorted(ranks, key=lambda name: ranks[name]):
+    named = [name for name in ranks if name not in results.copies]
+    for explainer in sorted(named, key=lambda name: ranks[name]):
         cells = [_cell(rows[name][explainer], results.table(name, choice)) for name in metrics]
         seconds = rows[metrics[0]][explainer].seconds if metrics else float("nan")
         table.add_row(explainer, f"{ranks[explainer]:.1f}", *cells, f"{seconds:.2g}")
@@ -246,11 +253,13 @@ def _cell(row: Any, table: Any) -> Any:
     return Text(f"{row.mean:.3f}{star}", style="bold" if best else "")
 
 
-def _print_state(summary: "Summary", quiet: bool) -> None:
+def _print_state(summary: "Summary", shards: str | None, quiet: bool) -> None:
     """Print what is finished, on stderr."""
     if quiet:
         return
     state = "complete" if summary.complete else "incomplete; run the same command again to resume"
+    if summary.complete and shards is not None:
+        state = f"shards {shards} are complete"
     rows = f"{summary.rows:,} rows, {summary.rejected:,} rejected"
     typer.echo(f"attnflow: {summary.folder}: {state}; {rows}", err=True)
     if summary.rejected:

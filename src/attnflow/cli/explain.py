@@ -1,10 +1,11 @@
 """The commands `explain` and `explain-image`: a prediction and its attributions."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attnflow.cli.input_options import InputOptions
 from attnflow.cli.options import (
     ALL,
     OUTPUT,
@@ -38,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(  # noqa: PLR0913 - one argument for each option
-    text: Annotated[str, typer.Argument(help="The text to explain.")],
+    text: Annotated[str | None, typer.Argument(help="The text to explain.")] = None,
     *,
     model: Annotated[
         str | None,
@@ -50,6 +51,13 @@ def explain(  # noqa: PLR0913 - one argument for each option
     tokenizer: Annotated[
         str | None,
         typer.Option(help="A folder or hub name, if the tokenizer is not stored with the model."),
+    ] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="An image that comes with the text, for models of texts and images such as LLaVA "
+            "or Qwen-VL; once for each image."
+        ),
     ] = None,
     truncate: Annotated[
         Truncation, typer.Option(help="What to do with a text longer than the model's limit.")
@@ -63,31 +71,45 @@ def explain(  # noqa: PLR0913 - one argument for each option
     ] = None,
     words: WordsOption = False,
     check: CheckOption = False,
+    inputs: InputOptions,
     scores: ScoreOptions,
     run: ModelOptions,
+    overlay: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw the scores of patches over the image: .png, .svg or .pdf.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
 ) -> None:
-    """Show what a model predicts for a text, and which tokens reach that prediction.
+    """Show what a model predicts for a text, or generates, and which tokens reach it.
 
     Example: attnflow explain "the key to the cabinets" --model ./my-model --method all --words
+
+    Example: attnflow explain "Paris is the capital of" --model ./my-llm --generate 20
     """
     with clear_errors():
         scores.check()
-        with spinner("Loading the model"), printed_warnings():
+        given = inputs.arguments(text)
+        with spinner("Running the model"), printed_warnings():
             from attnflow.explainer import explain as explain_text
 
             silence_transformers()
             explanation = explain_text(
-                text,
-                model,
+                model=model,
+                images=image or None,
+                **given,
                 tokenizer=tokenizer,
                 truncate=truncate.value,
                 position=parse_position(position),
                 **run.arguments(),
                 **scores.graph_arguments(),
             )
-        results = attribute(explanation, scores, position, words)
+        selection = inputs.selection(explanation, words)
+        results = attribute(explanation, scores, position, **selection)
         if check:
             check_scores(explanation, scores, words)
+        _draw_overlay(explanation, scores.methods, overlay)
         report(explanation, results, scores)
 
 
@@ -153,10 +175,19 @@ def attribute(
     explanation: "Explanation",
     scores: ScoreOptions,
     position: str | None = None,
+    *,
     words: bool = False,
+    **selection: Any,
 ) -> "list[Attribution]":
-    """Compute the methods, at the explained position or at all, with a progress bar for each."""
-    options = scores.method_arguments()
+    """Compute the methods, at the explained position or at all, with a progress bar for each.
+
+    selection: the parts of an answer, and the units; see `Explanation.attribute`. A table of many
+    parts shows the last layer, unless another is chosen.
+    """
+    options = {**scores.method_arguments(), **selection}
+    has_many_rows = selection.get("answer") in ("tokens", "words", "sentences")
+    if has_many_rows and scores.layer == ALL and scores.output is Format.TABLE:
+        options["layers"] = -1
     if position == ALL:
         options["positions"] = range(len(explanation.words.texts if words else explanation.tokens))
     results = []

@@ -14,7 +14,7 @@ from typer.main import get_group
 COMMANDS = {
     "explain": (
         "attnflow.cli.explain",
-        "Show what a model predicts for a text, and which tokens reach that prediction.",
+        "Show what a model predicts for a text, or generates, and which tokens reach it.",
     ),
     "explain-image": (
         "attnflow.cli.explain",

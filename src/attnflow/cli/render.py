@@ -7,11 +7,10 @@ and an image as a map of its patches.
 import csv
 import io
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
-from unicodedata import bidirectional
+from unicodedata import bidirectional, category
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from rich.text import Text
 from attnflow.attribution import Attribution
 from attnflow.explanation import Explanation, ImageGrid
 from attnflow.notes import explanation_notes
+from attnflow.predictions import Answer
 from attnflow.presentation import (
     color_range,
     color_share,
@@ -30,8 +30,9 @@ from attnflow.presentation import (
     row_ranges,
     title_with_edges,
 )
-from attnflow.units import without_start
+from attnflow.token_text import readable_tokens, tell_apart
 
+MOST_STEPS = 20  # tokens of an answer whose probabilities are listed
 TOP_TOKENS = 5  # listed for one position without --top
 TOP_PER_POSITION = 4  # listed for each of many positions without --top
 MOST_TOKENS = 40  # printed as strips; longer inputs are printed as a table of the best tokens
@@ -60,9 +61,13 @@ def to_json(
         {
             "text": explanation.text,
             "model": explanation.model,
-            "tokens": explanation.tokens,
+            "tokens": readable_tokens(explanation.tokens, text=explanation.text),
+            "pieces": explanation.tokens,
             "position": explanation.position,
             "prediction": prediction,
+            "answer": explanation.answer and asdict(explanation.answer),
+            "segments": [asdict(segment) for segment in explanation.segments],
+            "offsets": explanation.offsets,
             "attributions": [
                 attribution_to_dict(attribution, top)
                 | {"notes": list(_list_notes(explanation, attribution))}
@@ -96,10 +101,13 @@ def attribution_to_dict(attribution: Attribution, top: int | None) -> dict[str, 
     return {
         "method": attribution.method,
         "settings": dict(attribution.settings),
-        "tokens": attribution.tokens,
+        "tokens": attribution.labels,
+        "pieces": attribution.tokens,
         "layers": attribution.layers,
         "positions": attribution.positions,
+        "rows": [asdict(row) for row in attribution.rows],
         "columns": attribution.columns,
+        "offsets": attribution.offsets,
         **(scores if top is None else {"top": list(_records(attribution, top))}),
     }
 
@@ -107,7 +115,8 @@ def attribution_to_dict(attribution: Attribution, top: int | None) -> dict[str, 
 def to_csv(attributions: Sequence[Attribution], top: int | None = None) -> str:
     """One line for each method, layer, position and token; with `top`, the k best tokens only."""
     text = io.StringIO()
-    fields = ["method", "layer", "position", "position_token", "index", "token", "score"]
+    fields = ["method", "layer", "position", "position_token", "index", "token", "piece"]
+    fields += ["start", "end", "score"]
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
     for attribution in attributions:
@@ -116,17 +125,22 @@ def to_csv(attributions: Sequence[Attribution], top: int | None = None) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _records(attribution: Attribution, top: int | None) -> Iterator[dict[str, int | float | str]]:
+def _records(attribution: Attribution, top: int | None) -> Iterator[dict[str, Any]]:
+    offsets = attribution.offsets or (None,) * len(attribution.tokens)
     for layer, rows in zip(attribution.layers, attribution.to_numpy(), strict=True):
         for position, row in zip(attribution.positions, rows, strict=True):
             for i in _highest(row, top) if top is not None else range(len(row)):
                 index = attribution.columns[i]
+                start, end = offsets[index] or (None, None)
                 yield {
                     "layer": layer,
                     "position": position,
-                    "position_token": attribution.tokens[position],
+                    "position_token": attribution.row_labels[position],
                     "index": index,
-                    "token": attribution.tokens[index],
+                    "token": attribution.labels[index],
+                    "piece": attribution.tokens[index],
+                    "start": start,
+                    "end": end,
                     "score": float(row[i]),
                 }
 
@@ -166,8 +180,8 @@ def print_attribution(
     image = explanation.image if explanation is not None else None
     console.print()
     _print_title(attribution, console)
-    if image is not None:
-        _print_image_map(image, attribution, top or TOP_TOKENS, console)
+    if image is not None and explanation is not None:
+        _print_image_map(explanation, image, attribution, top or TOP_TOKENS, console)
     elif len(attribution.positions) == 1 and len(attribution.columns) <= MOST_TOKENS:
         _print_strips(attribution, top or TOP_TOKENS, console)
     elif len(attribution.positions) == 1:
@@ -183,6 +197,9 @@ def print_heading(explanation: Explanation, console: Console) -> None:
     if explanation.model:
         console.print(Text(f"model: {explanation.model}", style="dim"))
     prediction = explanation.prediction
+    if explanation.answer is not None:
+        _print_answer(explanation.answer, console)
+        return
     if prediction is not None:
         best, *others = prediction.top
         text = Text(f"{prediction.kind}: ")
@@ -195,9 +212,27 @@ def print_heading(explanation: Explanation, console: Console) -> None:
         console.print(text)
     elif explanation.model:
         console.print("no prediction: the model is a plain encoder")
-    token = token_label(explanation.tokens[explanation.position])
+    labels = readable_tokens(explanation.tokens, text=explanation.text)
+    token = printable(labels[explanation.position])
     count = len(explanation.tokens)
     console.print(Text(f"explained position: {explanation.position} {token} (of {count} tokens)"))
+
+
+def _print_answer(answer: Answer, console: Console) -> None:
+    """Print an answer, and how probable its tokens are."""
+    how = "given" if answer.settings.get("given") else f"generated, seed {answer.settings['seed']}"
+    console.print(Text(f"answer ({len(answer)} tokens, {how}): ") + Text(answer.text, "bold"))
+    shown = answer.steps[:MOST_STEPS]
+    text = Text("probabilities: ", "dim")
+    for i, step in enumerate(shown):
+        text.append(", " if i else "")
+        text.append(f"{printable(step.target.label)} {step.target.probability:.2f}")
+        if step.top[0].index != step.target.index:
+            best = step.top[0]
+            text.append(f" (best: {printable(best.label)} {best.probability:.2f})", "dim")
+    rest = len(answer) - len(shown)
+    text.append(f", and {rest} more" if rest else "")
+    console.print(text)
 
 
 def _print_title(attribution: Attribution, console: Console) -> None:
@@ -217,7 +252,7 @@ def _print_strips(attribution: Attribution, top: int, console: Console) -> None:
     """
     scores = attribution.to_numpy()[:, 0, :]  # [layers, tokens]
     ranges = row_ranges(scores) or [color_range(scores)] * len(scores)
-    labels = [token_label(attribution.tokens[i]) for i in attribution.columns]
+    labels = [printable(attribution.labels[i]) for i in attribution.columns]
     least = CELL_WIDTH + int(scores.min(initial=0.0) < 0)
     widths = [min(max(cell_len(label), least), LONGEST_TOKEN) for label in labels]
     for block in split_blocks(widths, console.width - LABEL_WIDTH):
@@ -232,7 +267,7 @@ def _print_strips(attribution: Attribution, top: int, console: Console) -> None:
                 line.append(f"{row[i]:.2f}".ljust(widths[i]), style=shade(float(row[i]), *ends))
             console.print(line, no_wrap=True, overflow="ignore", crop=False)
     _print_ranges(ranges, console)
-    names = numbered_labels(attribution.tokens)
+    names = tell_apart([printable(label) for label in attribution.labels])
     best = ", ".join(f"{names[i]} {score:.3f}" for _, i, score in attribution.top(top))
     console.print(Text(f"top tokens at layer {attribution.layers[-1]}: {best}"))
 
@@ -267,7 +302,9 @@ def _fit(label: str, width: int) -> str:
 def _print_best_tokens(attribution: Attribution, top: int, console: Console) -> None:
     """Print the best tokens at the last layer as rows, with a column for each layer that fits."""
     scores = attribution.to_numpy()[:, 0, :]  # [layers, tokens]
-    rows = _highest(scores[-1], top)
+    unranked = set(attribution.settings.get("unranked", ()))
+    ranked = [i for i, column in enumerate(attribution.columns) if column not in unranked]
+    rows = [ranked[k] for k in _highest(scores[-1][ranked], top)]
     fitting = max(1, (console.width - _token_width(attribution) - INDEX_WIDTH) // SCORE_WIDTH)
     columns = _spread(len(attribution.layers), fitting)
     shown = scores[np.ix_(columns, rows)]
@@ -284,7 +321,7 @@ def _print_best_tokens(attribution: Attribution, top: int, console: Console) -> 
             Text(f"{value:.3f}", shade(value, *ends))
             for value, ends in zip(values, ranges, strict=True)
         ]
-        table.add_row(str(index), Text(token_label(attribution.tokens[index])), *cells)
+        table.add_row(str(index), Text(printable(attribution.labels[index])), *cells)
     console.print(table)
     _print_ranges(ranges, console)
     if len(columns) < len(attribution.layers):
@@ -292,10 +329,10 @@ def _print_best_tokens(attribution: Attribution, top: int, console: Console) -> 
             f"{len(columns)} of {len(attribution.layers)} layers. Use --layer N for one of them, "
             "--format csv for all."
         )
-    if len(rows) < scores.shape[1]:
+    if len(rows) < len(ranked):
         console.print(
-            f"Top {len(rows)} of {scores.shape[1]} tokens at layer {attribution.layers[-1]}. "
-            f"Use --top {scores.shape[1]} for all."
+            f"Top {len(rows)} of {len(ranked)} tokens at layer {attribution.layers[-1]}. "
+            f"Use --top {len(ranked)} for all."
         )
 
 
@@ -323,7 +360,9 @@ def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
     width = _token_width(attribution)
     fitting = max(1, (console.width - width - INDEX_WIDTH) // (width + 1 + SCORE_WIDTH))
     count = min(top, fitting, scores.shape[-1])
-    names = numbered_labels(attribution.tokens)
+    unranked = set(attribution.settings.get("unranked", ()))
+    ranked = [i for i, column in enumerate(attribution.columns) if column not in unranked]
+    names = tell_apart([printable(label) for label in attribution.labels])
     for layer, rows in zip(attribution.layers, scores, strict=True):
         ends = color_range(rows)
         table = _new_table(title=f"layer {layer}")
@@ -334,11 +373,11 @@ def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
             table.add_column("score", justify="right", no_wrap=True)
         for position, row in zip(attribution.positions, rows, strict=True):
             cells: list[Text] = []
-            for i in _highest(row, count):
+            for i in (ranked[k] for k in _highest(row[ranked], count)):
                 label = names[attribution.columns[i]]
                 score = float(row[i])
                 cells += [Text(label), Text(f"{score:.3f}", shade(score, *ends))]
-            table.add_row(str(position), Text(token_label(attribution.tokens[position])), *cells)
+            table.add_row(str(position), Text(printable(attribution.row_labels[position])), *cells)
         console.print(table)
     if count < scores.shape[-1]:
         console.print(
@@ -348,22 +387,36 @@ def _print_tables(attribution: Attribution, top: int, console: Console) -> None:
 
 def _token_width(attribution: Attribution) -> int:
     """The width of a column of tokens; at least the width of its heading."""
-    widest = max(cell_len(token_label(token)) for token in attribution.tokens)
+    widest = max(cell_len(printable(label)) for label in attribution.labels)
     return min(max(widest, len("position")), TOKEN_WIDTH)
 
 
 def _print_image_map(
-    image: ImageGrid, attribution: Attribution, top: int, console: Console
+    explanation: Explanation,
+    image: ImageGrid,
+    attribution: Attribution,
+    top: int,
+    console: Console,
 ) -> None:
-    """Print the best patches of each layer, and the last layer as a map if it fits the console."""
-    patches = range(image.first, image.first + image.rows * image.columns)
+    """Print the best patches of each layer, and the last layer as a map if it fits the console.
+
+    If the image comes with a text, the best of the other tokens too.
+    """
+    first = image.first
+    if attribution.tokens != explanation.tokens:  # words; each patch is one
+        first = explanation.words.word_of(first)
+    patches = range(first, first + image.rows * image.columns)
     axes = [axis for axis, index in enumerate(attribution.columns) if index in patches]
+    others = [axis for axis, index in enumerate(attribution.columns) if index not in patches]
+    grid = range(image.first, image.first + len(patches))
+    has_text = not all(mark or i in grid for i, mark in enumerate(explanation.special))
+    names = [attribution.tokens[index] for index in attribution.columns]
     for layer, row in zip(attribution.layers, attribution.to_numpy()[:, 0, :], strict=True):
         scores = row[axes]
-        best = ", ".join(
-            f"{attribution.tokens[attribution.columns[axes[i]]]} {scores[i]:.3f}"
-            for i in _highest(scores, top)
-        )
+        best = _list_best([names[axis] for axis in axes], scores, top)
+        if has_text:
+            rest = _list_best([printable(names[axis]) for axis in others], row[others], top)
+            best += f"; other tokens: {rest}"
         console.print(Text(f"layer {layer}, all patches {scores.sum():.3f}, top patches: {best}"))
     if image.columns * (MAP_CELL_WIDTH + 1) > console.width:
         return
@@ -375,6 +428,11 @@ def _print_image_map(
             line.append(" ")
         console.print(line, no_wrap=True)
     _print_ranges([ends], console)
+
+
+def _list_best(names: Sequence[str], scores: Any, top: int) -> str:
+    """The best names with their scores."""
+    return ", ".join(f"{names[i]} {scores[i]:.3f}" for i in _highest(scores, top))
 
 
 def _print_ranges(ranges: Sequence[tuple[float, float]], console: Console) -> None:
@@ -392,6 +450,8 @@ def _print_ranges(ranges: Sequence[tuple[float, float]], console: Console) -> No
 def _print_notes(explanation: Explanation, attribution: Attribution, console: Console) -> None:
     """Print the notes on the explained position, or the only one, at the last layer."""
     position: int | None = None
+    if len(attribution.positions) > 1 and attribution.rows:
+        return
     if len(attribution.positions) > 1:
         merged = attribution.tokens != explanation.tokens
         position = explanation.position
@@ -417,34 +477,20 @@ def shade(score: float, low: float, high: float) -> str:
     return f"{front} on rgb({red},{green},{last})"
 
 
-def numbered_labels(tokens: Sequence[str]) -> list[str]:
-    """Tokens as the terminal shows them; those that occur more than once with their position.
-
-    >>> numbered_labels(["the", "key", "\u0120the"])
-    ['the (0)', 'key', 'the (2)']
-    """
-    labels = [token_label(token) for token in tokens]
-    counts = Counter(labels)
-    return [f"{label} ({i})" if counts[label] > 1 else label for i, label in enumerate(labels)]
-
-
-def token_label(token: str) -> str:
-    """A token as the terminal shows it: without the mark for the start of a word.
-
-    >>> token_label("\u0120key"), token_label("##s"), token_label("\u0120")
-    ('key', '##s', '\u0120')
-    """
-    return printable(without_start(token) or token)
-
-
 def printable(token: str) -> str:
     r"""A token on one line, with escapes for characters that cannot be printed.
 
-    >>> printable("key"), printable("")
-    ('key', '""')
+    Spaces alone are shown as \u2423, and a mark without its letter on a dotted circle.
+
+    >>> printable("key"), printable(""), printable("  "), printable("\u0301")
+    ('key', '""', '\u2423\u2423', '\u25cc\u0301')
     >>> print(printable("a\nb\x1b[31m"))
     a\nb\x1b[31m
     """
     if not token:
         return '""'
+    if not token.strip(" "):
+        return "\N{OPEN BOX}" * len(token)
+    if category(token[0]).startswith("M"):
+        token = "\N{DOTTED CIRCLE}" + token
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from attnflow.corpus.settings import EngineName, Format, Option, RunSettings
+from attnflow.errors import InputError
 
 # Panels of the help.
 SCORES, INPUT, EXECUTION, REPORT = "Scores", "Input", "Execution", "Report"
@@ -52,6 +53,14 @@ StrictOption = Annotated[
 ]
 ShardSizeOption = Annotated[
     int, typer.Option(min=1, help="Rows in a shard.", rich_help_panel=EXECUTION)
+]
+ShardsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A:B",
+        help="Only shards A to B - 1, such as 0:100; other processes compute the others.",
+        rich_help_panel=EXECUTION,
+    ),
 ]
 EngineOption = Annotated[
     str,
@@ -145,3 +154,20 @@ def _setting_parameters(settings: type[RunSettings]) -> Iterator[Parameter]:
             default=option.format(field.default) if option.kind is str else field.default,
             annotation=Annotated[annotation, typer.Option(flag, **details)],
         )
+
+
+def parse_shards(text: str | None) -> tuple[int, int | None] | None:
+    """Read the option --shards. Raises InputError for anything but "A:B"."""
+    if text is None:
+        return None
+    first, colon, end = text.partition(":")
+    try:
+        if not colon:
+            raise ValueError
+        return int(first or 0), int(end) if end else None
+    except ValueError:
+        raise InputError(
+            f"--shards is {text!r}",
+            expected="two whole numbers with a colon between them",
+            fix="For the first hundred: --shards 0:100.",
+        ) from None

@@ -70,7 +70,7 @@ def trace(
         explanation = Explanation.from_attentions(
             attentions, position=parse_position(position), **scores.graph_arguments()
         )
-        results = attribute(explanation, scores, position, words)
+        results = attribute(explanation, scores, position, words=words)
         report(explanation, results, scores)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from itertools import islice
-from os.path import isdir, isfile
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from typing import Any, get_args
 
@@ -159,7 +159,8 @@ def _open_file(
     fields: Sequence[str],
 ) -> Source:
     if not isfile(path):  # noqa: PTH113 - Path raises if the name is too long, such as a text
-        problem = "is a folder" if isdir(path) else "does not exist"  # noqa: PTH112 - the same
+        problem = "is a device or a pipe" if exists(path) else "does not exist"  # noqa: PTH110
+        problem = "is a folder" if isdir(path) else problem  # noqa: PTH112 - the same
         raise FileError(f"{path} {problem}", expected="a file with texts", fix="Check the path.")
     format = format or find_format(path)
     check_choice("format", format, get_args(Format))
@@ -173,8 +174,13 @@ def _open_file(
     if format != "parquet":
         _check_utf8(path)
     if format == "text":
-        field = fields[0] if fields else None
-        _check_no_options("plain text", text_column=text_column, id_column=id_column, column=field)
+        _check_no_options("plain text", text_column=text_column, id_column=id_column)
+        if fields:
+            raise InputError(
+                f"the column {fields[0]!r} is asked for, and the input is plain text",
+                expected="an input with columns, such as CSV or JSON lines",
+                fix="Use such a file, or leave out the options that name columns.",
+            )
     state = _FileState.read(path)
     checksum, count = _scan(path, format) if input_id is None else (input_id, None)
     next(readers[format](), None)  # reports a missing column now, not after an hour

@@ -1,10 +1,10 @@
 """The output projection of an attention layer, for edges that depend on it."""
 
-import torch
 from torch import Tensor, nn
 
 from attnflow.errors import AttentionError
-from attnflow.models.capture.call import AttentionCall, DotProductCall, describe_model
+from attnflow.models.capture.call import AttentionCall, describe_model
+from attnflow.models.capture.linear_modules import module_matrix
 
 # Names of the output projection inside the attention module.
 INSIDE = (
@@ -29,12 +29,13 @@ AROUND = (
 )
 
 
-def head_projections(call: DotProductCall) -> Tensor:
+def head_projections(call: AttentionCall) -> Tensor:
     """Return the part of the output projection that applies to each head, [heads, width, hidden].
 
     The bias is left out. Raises AttentionError if the projection is not found.
     """
     _, n_heads, _, _ = call.shape
+    assert call.value is not None
     width = call.value.shape[-1]
     projection = _find_projection(call, n_heads * width)
     if projection is None:
@@ -45,11 +46,11 @@ def head_projections(call: DotProductCall) -> Tensor:
             fix="Use edges='attention' or edges='gradient', or add the name to "
             "attnflow.edges.projection.INSIDE.",
         )
-    matrix = _as_matrix(projection, call.value, n_heads * width)  # [heads * width, hidden]
+    matrix = module_matrix(projection, n_heads * width, call.value)  # [heads * width, hidden]
     return matrix.reshape(n_heads, width, -1)
 
 
-def _find_projection(call: DotProductCall, width: int) -> nn.Module | None:
+def _find_projection(call: AttentionCall, width: int) -> nn.Module | None:
     """The first module under one of the known names that takes `width` features."""
     if call.module is None:
         return None
@@ -72,19 +73,6 @@ def _n_inputs(projection: nn.Module) -> int | None:
     if hasattr(projection, "in_features"):
         return int(projection.in_features)  # type: ignore[arg-type]
     return int(projection.nx) if hasattr(projection, "nx") else None  # type: ignore[arg-type]
-
-
-def _as_matrix(projection: nn.Module, like: Tensor, width: int) -> Tensor:
-    """The matrix [width, hidden] of an affine module, without its bias."""
-    dtype = torch.promote_types(like.dtype, torch.float32)
-    if isinstance(projection, nn.Linear) and type(projection).forward is nn.Linear.forward:
-        return projection.weight.detach().T.to(dtype)
-    # Applied to unit vectors, which works for quantized layers, adapters and transposed weights.
-    unit = torch.eye(width, dtype=like.dtype, device=like.device)
-    zero = unit.new_zeros(1, width)
-    with torch.no_grad():
-        rows: Tensor = projection.forward(unit).to(dtype) - projection.forward(zero).to(dtype)
-    return rows
 
 
 def _module_name(call: AttentionCall) -> str:

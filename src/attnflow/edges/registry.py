@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from attnflow.errors import InputError, check_choice
-from attnflow.registry import Registry, resolve_function
+from attnflow.registry import Registry, choose_title, resolve_function
 
 if TYPE_CHECKING:
     from attnflow.layers import ModelResidual, ResidualWeight
@@ -90,7 +90,7 @@ def register_edges(
     """
     check_choice("needs", needs, ("attention", "gradient", "contributions"))
     check_choice("residual", residual, ("mixed", "inside", "added"))
-    title = title or name.replace("_", " ").capitalize()
+    title = choose_title(name, title)
     return EDGES.register(EdgeWeighting(name, title, summary, function, needs, residual))
 
 

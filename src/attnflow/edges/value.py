@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnflow.edges.projection import head_projections
 from attnflow.layers import Heads
-from attnflow.models.capture.call import AttentionCall, DotProductCall, require_dot_product
+from attnflow.models.capture.call import AttentionCall, require_values
 from attnflow.models.capture.contributions import LayerContributions
 from attnflow.models.capture.merge import merge_edges
 
@@ -25,13 +25,15 @@ def value_edges(call: AttentionCall, *, heads: Heads) -> Tensor:
     For one head, or other ways to merge heads, the length is taken for each head.
     Raises AttentionError if values or output projection are not known.
     """
-    call = require_dot_product(call)
-    value = call.for_heads(call.value)
+    value = require_values(call)
     value = value.to(torch.promote_types(value.dtype, torch.float32))
-    projected = value @ head_projections(call)  # [batch, heads, keys, hidden]
+    matrices = head_projections(call)
+    if heads == "mean" and call.shape[1] > matrices.shape[-1]:
+        return _channel_lengths(call, value, matrices)
+    projected = value @ matrices  # [batch, heads, keys, hidden]
     if heads != "mean":
         lengths = torch.linalg.vector_norm(projected, dim=-1)
-        return merge_edges(call.weights() * lengths.unsqueeze(-2), heads, call.layer)
+        return merge_edges(call.weights().abs() * lengths.unsqueeze(-2), heads, call.layer)
     # |sum_h w_h f_h|^2 = sum_gh w_g w_h f_g.f_h, with a Gram matrix over heads for each key.
     projected = projected.transpose(1, 2)  # [batch, keys, heads, hidden]
     gram = projected @ projected.transpose(-1, -2)  # [batch, keys, heads, heads]
@@ -43,7 +45,18 @@ def value_edges(call: AttentionCall, *, heads: Heads) -> Tensor:
     return squares.clamp_min(0).sqrt()
 
 
-def _row_blocks(call: DotProductCall) -> Iterator[slice]:
+def _channel_lengths(call: AttentionCall, value: Tensor, matrices: Tensor) -> Tensor:
+    """The same for heads that are many and narrow, as the channels of state spaces: row by row."""
+    rows = []
+    for i in range(call.shape[2]):
+        weights = call.weights(rows=slice(i, i + 1))  # [batch, heads, 1, keys]
+        vectors = weights.transpose(-1, -2) * value  # [batch, heads, keys, width]
+        summed = torch.einsum("bhkw,hwd->bkd", vectors, matrices)
+        rows.append(torch.linalg.vector_norm(summed, dim=-1))
+    return torch.stack(rows, dim=1)
+
+
+def _row_blocks(call: AttentionCall) -> Iterator[slice]:
     """Blocks of queries, for all heads at once."""
     return (rows for heads, rows in call.blocks() if heads.start == 0)
 

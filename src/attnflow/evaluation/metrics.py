@@ -40,7 +40,7 @@ from attnflow.evaluation.perturbation import (
     soft_sufficiency,
     sufficiency,
 )
-from attnflow.registry import Registry
+from attnflow.registry import Registry, choose_title
 
 Better: TypeAlias = Literal["high", "low"]
 # What a metric asks the model for; "nothing" for evidence.
@@ -151,7 +151,7 @@ def register_metric(
     """
     check_choice("better", better, ("high", "low"))
     check_choice("needs", needs, ("bins", "grid", "tokens", "soft", "limits", "nothing"))
-    title = title or name.replace("_", " ").capitalize()
+    title = choose_title(name, title)
     return METRICS.register(Metric(name, title, summary, function, better, needs, default))
 
 

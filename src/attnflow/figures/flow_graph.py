@@ -115,7 +115,7 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     )
     panels = [_square(attribution) for attribution in attributions]
     first = attributions[0]
-    texts = [label(first.tokens[i]) for i in first.columns]
+    texts = [label(first.labels[i]) for i in first.columns]
     chosen = None
     if highlight is not None:
         place = resolve_position(first.tokens, len(first.tokens), highlight)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from attnflow.figures.canvas import Sheet, color_map, font_family, import_matplotlib
-from attnflow.units import without_start
 
+JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 POINT = 1 / 72  # inches
 LINE = 1.2  # the height of a line of text, relative to its font size
 SMALLEST = 4.0  # points: the smallest size of a label
@@ -23,15 +23,18 @@ OVERHANG = 0.5  # inches that a slanted label may extend to the left
 
 
 def label(token: str) -> str:
-    r"""The label of a token in figures.
+    r"""The label of a token, given as readable text, in figures.
 
-    Marks for the start of a word are removed, because most tokens have them; marks for its
-    continuation stay. Invisible and direction-changing characters are escaped.
+    Invisible and direction-changing characters are escaped, spaces alone are shown, and a mark
+    without its letter is on a dotted circle.
 
-    >>> label("\u0120key"), label("##s"), label("\u0120"), label("a\x00b\u202e")
-    ('key', '##s', '\u2423', 'a\\x00b\\u202e')
+    >>> label("key"), label("##s"), label(" "), label("a\x00b\u202e"), label("\u0301")
+    ('key', '##s', '\u2423', 'a\\x00b\\u202e', '\u25cc\u0301')
     """
-    written = "".join(_visible(letter) for letter in without_start(token))
+    if token and unicodedata.category(token[0]).startswith("M"):
+        token = "\N{DOTTED CIRCLE}" + token
+    joins = any(unicodedata.category(letter)[0] in "LS" for letter in token)
+    written = "".join(c if joins and c in JOINERS else _visible(c) for c in token)
     return written if written.strip() else "\N{OPEN BOX}" * max(len(written), 1)
 
 
@@ -39,7 +42,7 @@ def _visible(letter: str) -> str:
     if letter == "\n":
         return "\\n"
     hidden = unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")
-    if not hidden or letter in "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}":
+    if not hidden:
         return letter
     code = ord(letter)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -135,7 +135,7 @@ def _panels(drawn: Drawn) -> list[Panel]:
     """The panels of one row, one for each method."""
     panels = []
     for attribution in drawn.attributions:
-        tokens = tuple(attribution.tokens[i] for i in attribution.columns)
+        tokens = tuple(attribution.labels[i] for i in attribution.columns)
         values = attribution[drawn.position]
         panels.append(Panel(values, values, tokens, attribution.layers, title_of(attribution), 1.0))
     return panels

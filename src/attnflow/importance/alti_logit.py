@@ -95,13 +95,13 @@ def _trace(paths: Any, below: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     n_own = paths.entry.shape[1]
     embedded = paths.layers[_first_own(paths.roles)].residual[0]
     scores = np.zeros(n)
-    scores[n - n_own :] = (paths.entry[0] * embedded).sum(-1).double().cpu().numpy()
+    scores[n - n_own :] = (paths.entry[0].to(embedded) * embedded).sum(-1).double().cpu().numpy()
     for i, (role, layer) in enumerate(zip(paths.roles, paths.layers, strict=True)):
         if role == "encoder":
             continue
         added = layer.project(paths.directions[i])[0].double().cpu().numpy()
         first = n - n_own if role == "decoder" else 0
-        scores += added @ below[i][first : first + len(added)]
+        scores += added @ below[layer.index][first : first + len(added)]
     return scores
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from attnflow.registry import Registry, resolve_function
+from attnflow.registry import Registry, choose_title, resolve_function
 
 if TYPE_CHECKING:  # the command line lists methods without importing NumPy
     from attnflow.attribution import Attribution, Normalize, Row
@@ -108,7 +108,7 @@ def register_method(
     The arguments are those of `Method`; the title is made from the name if it is not given.
     Raises InputError if the name is taken.
     """
-    title = title or name.replace("_", " ").capitalize()
+    title = choose_title(name, title)
     return METHODS.register(Method(name, title, summary, function, default))
 
 

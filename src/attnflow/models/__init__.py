@@ -1,8 +1,9 @@
 """Models: loading them, encoding inputs, reading predictions, and capturing attention.
 
 A text or image and a model enter; inputs, predictions and attention graphs leave. Read `loading`,
-`inputs` and `prediction` first, then `vision` for images and `capture` for attention. `builtin`
-holds the models that come with attnflow. Importing this package loads neither torch nor
+`inputs` and `prediction` first, then `vision` for images, `multimodal` for texts with images, and
+`capture` for attention. `wrappers`, `gguf` and `adapters` are about the forms in which models come.
+`builtin` holds the models that come with attnflow. Importing this package loads neither torch nor
 transformers; the functions below do when they are first used.
 """
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import isdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -60,11 +61,19 @@ def convert_checkpoint(folder: Path, out: Path) -> Conversion:
     anything but tensors or do not fit the model, or if the new folder exists already.
     """
     import_optional("transformers", "converting a model")
-    if not (folder / "config.json").is_file() or not find_pickles(folder):
+    if not isdir(folder):  # noqa: PTH112 - Path raises if the name is too long
         raise FileError(
-            f"the folder {folder} has no config.json, or no pickled weights",
+            f"there is no folder {folder}",
+            expected="a folder with config.json and pytorch_model.bin",
+            fix="Check the path.",
+        )
+    if not (folder / "config.json").is_file() or not find_pickles(folder):
+        missing = "pickled weights" if (folder / "config.json").is_file() else "config.json"
+        ready = any(folder.glob("*.safetensors"))
+        raise FileError(
+            f"the folder {folder} has no {missing}" + (", but safetensors" if ready else ""),
             expected="a checkpoint with config.json and pytorch_model.bin",
-            fix="Use the folder that contains both.",
+            fix="It needs no conversion." if ready else "Use the folder that contains both.",
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileError(

@@ -4,15 +4,23 @@
 serves all tokens of the answer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from logging import ERROR, getLogger
 from typing import Any, TypeAlias
 from warnings import catch_warnings, filterwarnings
 
 from attnflow.attribution import Offsets
 from attnflow.errors import InputError, quote
 from attnflow.models.decoding import locate_tokens
-from attnflow.models.inputs import EncodedText, collate, decoder_start, find_special
+from attnflow.models.inputs import (
+    EncodedText,
+    collate,
+    decoder_start,
+    find_special,
+    name_tokens,
+)
 from attnflow.models.loading import LoadedModel, evaluation_mode
 from attnflow.optional import import_optional
 from attnflow.predictions import Answer, Prediction, Segment
@@ -165,8 +173,7 @@ def _generate(loaded: LoadedModel, prompt: EncodedText, request: AnswerRequest) 
     inputs = collate(loaded, [prompt])
     inputs.pop("decoder_input_ids", None)
     devices = {weights.device for weights in loaded.model.parameters() if weights.is_cuda}
-    with torch.random.fork_rng(devices=list(devices)), torch.no_grad(), catch_warnings():
-        filterwarnings("ignore", module="transformers")
+    with torch.random.fork_rng(devices=list(devices)), torch.no_grad(), _silenced():
         torch.manual_seed(request.seed)
         with evaluation_mode(loaded.model):
             try:
@@ -188,6 +195,20 @@ def _generate(loaded: LoadedModel, prompt: EncodedText, request: AnswerRequest) 
     return [int(i) for i in sequences[0, start:].tolist()]
 
 
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Run a block without the remarks of transformers on options that it chooses itself."""
+    logger = getLogger("transformers.generation.utils")
+    level = logger.level
+    logger.setLevel(ERROR)
+    try:
+        with catch_warnings():
+            filterwarnings("ignore", module="transformers")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
 def _append(
     loaded: LoadedModel, prompt: EncodedText, ids: Sequence[int], settings: Mapping[str, Any]
 ) -> AnsweredText:
@@ -203,7 +224,7 @@ def _append(
     _check_length(loaded, 1 if is_seq2seq else first, len(ids))
     before = [] if is_seq2seq else prompt.inputs["input_ids"][0].tolist()
     text, offsets = locate_tokens(tokenizer, ids, before=before)
-    tokens = [str(token) for token in tokenizer.convert_ids_to_tokens(list(ids))]
+    tokens = name_tokens(tokenizer, ids)
     special = find_special(tokenizer, ids, [i in tokenizer.all_special_ids for i in ids])
     gap = "\n" if is_seq2seq else ""
     start = len(prompt.text) + len(gap)
@@ -251,6 +272,8 @@ def _extend_inputs(loaded: LoadedModel, prompt: EncodedText, ids: Sequence[int])
         inputs["decoder_attention_mask"] = torch.ones_like(inputs["decoder_input_ids"])
         return inputs
     for name, row in inputs.items():
+        if row.ndim != 2 or row.shape[1] != prompt.n_inputs:  # such as the pixels of an image
+            continue
         more = added if name == "input_ids" else row[:, -1:].expand(-1, len(ids))
         inputs[name] = torch.cat([row, more], dim=1)
     return inputs

@@ -14,6 +14,7 @@ from warnings import warn
 from attnflow.errors import InputError, check_choice
 from attnflow.models.decoding import locate_tokens
 from attnflow.models.loading import LoadedModel
+from attnflow.models.wrappers import find_device
 from attnflow.optional import import_optional
 from attnflow.predictions import Segment
 from attnflow.units import Units, find_words, number_words
@@ -94,7 +95,7 @@ def encode_text(
             fix="Check the text and the tokenizer.",
         ) from error
     ids = encoding["input_ids"]
-    if not text.strip() or not ids:
+    if not text.strip() or not ids or (text_pair is not None and not text_pair.strip()):
         raise InputError("the text is empty", expected="at least one word", fix="Pass a text.")
     limit = loaded.max_length
     if limit is not None and len(ids) > limit:
@@ -226,7 +227,8 @@ def collate(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> dict[str, An
     """Return one batch [texts, tokens] on the model's device, padded on the right.
 
     Padding on the right keeps positions as they are. A tokenizer without a padding token is no
-    problem, because the attention mask hides whatever token is used.
+    problem, because the attention mask hides whatever token is used. Inputs without an axis of
+    tokens, such as images, follow one another.
     """
     torch = import_optional("torch", "running a model")
     device = find_device(loaded.model)
@@ -236,6 +238,9 @@ def collate(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> dict[str, An
     padding = {"input_ids": next((i for i in ids if i is not None), 0)}
     batch = {}
     for name in encoded[0].inputs:
+        if name in getattr(encoded[0], "media", ()):
+            batch[name] = join_media(loaded, [text.inputs[name] for text in encoded])
+            continue
         rows = [text.inputs[name][0] for text in encoded]
         batch[name] = torch.nn.utils.rnn.pad_sequence(
             rows, batch_first=True, padding_value=padding.get(name, 0)
@@ -243,12 +248,12 @@ def collate(loaded: LoadedModel, encoded: Sequence[EncodedText]) -> dict[str, An
     return batch
 
 
-def find_device(model: Any) -> Any:
-    """Return the device of the model's first weights; the CPU if it has no weights."""
-    first = next(iter(model.parameters()), None)
-    if first is None:
-        return import_optional("torch", "running a model").device("cpu")
-    return first.device
+def join_media(loaded: LoadedModel, values: Sequence[Any]) -> Any:
+    """Join images or other inputs without an axis of tokens, in the precision of the model."""
+    torch = import_optional("torch", "running a model")
+    joined = torch.cat(list(values)).to(find_device(loaded.model))
+    dtype = getattr(loaded.model, "dtype", None)
+    return joined.to(dtype) if joined.is_floating_point() and dtype is not None else joined
 
 
 def _check_text(text: Any) -> None:
@@ -371,10 +376,7 @@ def _encode(
     is_argument: whether the model takes an argument of a name. find: whether to find words.
     """
     tokenizer, ids = loaded.tokenizer, encoding["input_ids"]
-    tokens = [
-        f"<{i}>" if token is None else str(token)  # models may have more ids than the tokenizer
-        for i, token in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True)
-    ]
+    tokens = name_tokens(tokenizer, ids)
     special = find_special(tokenizer, ids, encoding["special_tokens_mask"])
     offsets = encoding.get("offset_mapping")
     word_ids = None
@@ -413,6 +415,12 @@ def _find_offsets(tokenizer: Any, ids: Sequence[int], text: str) -> list[tuple[i
         (max(span[0] + start, 0), min(span[1] + start, len(text))) if span else (0, 0)
         for span in spans
     ]
+
+
+def name_tokens(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """The tokens of ids; such as "<17>" for ids that the model knows and the tokenizer does not."""
+    names = tokenizer.convert_ids_to_tokens(list(ids))
+    return [f"<{i}>" if name is None else str(name) for i, name in zip(ids, names, strict=True)]
 
 
 def find_special(tokenizer: Any, ids: Sequence[int], mask: Sequence[int]) -> list[bool]:

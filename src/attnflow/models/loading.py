@@ -1,20 +1,22 @@
 """Models and tokenizers: loaded from objects, folders, hub names and the built-in models.
 
-Weights are read from safetensors files only, because reading a pickle can run code, and classes
-come from transformers only, never from a checkpoint. Context managers run a model in evaluation
-mode or on another device and restore it. `attnflow.models.inputs` turns text into tensors.
+Weights are read from safetensors and GGUF files only, because reading a pickle can run code, and
+classes come from transformers only, never from a checkpoint. Context managers run a model in
+evaluation mode or on another device and restore it. `attnflow.models.inputs` turns text into
+tensors.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from logging import ERROR, getLogger
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, TypeAlias
 
-from attnflow.errors import FileError, InputError, quote
+from attnflow.errors import FileError, InputError, MissingDependencyError, quote
 from attnflow.models.builtin import (
     VERB_NUMBER_MODELS,
     find_adapter,
@@ -22,6 +24,7 @@ from attnflow.models.builtin import (
     find_verb_number,
 )
 from attnflow.models.hub import hub_access, is_reachable
+from attnflow.models.wrappers import is_offloaded, unwrap
 from attnflow.optional import import_optional
 
 Task: TypeAlias = Literal["classifier", "masked_lm", "causal_lm", "seq2seq", "encoder"]
@@ -38,16 +41,21 @@ TEXT_TASKS: tuple[TaskRow, ...] = (
     ),
     ("masked_lm", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "AutoModelForMaskedLM"),
     ("causal_lm", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "AutoModelForCausalLM"),
+    (
+        "causal_lm",
+        "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+        "AutoModelForImageTextToText",
+    ),
 )
 # Endings of weights that transformers does not load, and the library that they are for.
 FOREIGN_WEIGHTS = {
     ".onnx": "ONNX",
     ".h5": "TensorFlow",
     ".msgpack": "Flax",
-    ".gguf": "llama.cpp",
     ".tflite": "TensorFlow Lite",
     ".mlmodel": "Core ML",
 }
+GGUF = ".gguf"  # files of llama.cpp, which hold weights, configuration and tokenizer
 WEIGHTS_FILES = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
 MAX_NAME = 1000  # characters of a path or a hub name
@@ -62,7 +70,7 @@ class LoadedModel:
     model: called with the tokenizer's tensors. tokenizer: its tokenizer.
     task: "classifier", "masked_lm", "causal_lm", "seq2seq", or "encoder", which predicts nothing.
     name: a hub name, a folder or a class. max_length: the maximum number of tokens; None if the
-    model has no limit.
+    model has no limit. processor: turns texts and images into tensors, if it was passed.
     """
 
     model: Any
@@ -70,6 +78,7 @@ class LoadedModel:
     task: Task
     name: str
     max_length: int | None
+    processor: Any = None
 
     @property
     def n_layers(self) -> int:
@@ -131,13 +140,12 @@ def has_decoder(name: str) -> bool:
     Raises FileError if there is no such model.
     """
     import_optional("transformers", "reading the configuration of a model")
-    if find_adapter(name) is not None:
-        return False
+    if find_adapter(name) is not None or name.lower().endswith(GGUF):
+        return name.lower().endswith(GGUF)
     config = read_config(str(find_verb_number(name) or name))
+    task = find_task(config.get("architectures") or [], TEXT_TASKS)
     config = config.get("text_config") or config
-    return bool(config.get("is_encoder_decoder")) or _is_causal(
-        find_task(config.get("architectures") or [], TEXT_TASKS), config
-    )
+    return bool(config.get("is_encoder_decoder")) or _is_causal(task, config)
 
 
 def _is_causal(task: Task, config: Mapping[str, Any]) -> bool:
@@ -157,11 +165,13 @@ def _is_causal(task: Task, config: Mapping[str, Any]) -> bool:
 def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
     """Load a model and its tokenizer, and determine the model's task.
 
-    model: a transformers model, a folder, a hub name, the name of a built-in model, or a
-    LoadedModel, which is returned as it is. Built-in are "verb-number" (the default) and
-    "verb-number-causal", and with the package of the `minilm` extra "minilm-sst2" and
-    "minilm-mlm". The class of a checkpoint is the one in `architectures` of its configuration.
-    tokenizer: an object, a folder or a name. Default: the tokenizer saved with the model.
+    model: a transformers model, a folder with a model or an adapter of PEFT, a GGUF file, a hub
+    name, the name of a built-in model, or a LoadedModel, which is returned as it is. Built-in are
+    "verb-number" (the default) and "verb-number-causal", and with the package of the `minilm` extra
+    "minilm-sst2" and "minilm-mlm". The class of a checkpoint is the one in `architectures` of its
+    configuration.
+    tokenizer: an object, a folder or a name; for models of texts and images also their processor.
+    Default: the tokenizer saved with the model.
     A model object stays in its mode and on its device.
     Raises FileError for a checkpoint that is missing, has no safetensors weights or needs its own
     code; InputError if there is no tokenizer; MissingDependencyError without transformers.
@@ -179,8 +189,12 @@ def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
         task, loaded = _load_by_name(name)
     else:
         source = find_source(model, "a transformers model, a folder or a hub name")
-        name, loaded = source or type(model).__name__, model
-        task = find_task((cls.__name__ for cls in type(model).__mro__), TEXT_TASKS)
+        loaded = unwrap(model)
+        name = source or type(loaded).__name__
+        task = find_task((cls.__name__ for cls in type(loaded).__mro__), TEXT_TASKS)
+    processor = tokenizer if hasattr(tokenizer, "image_processor") else None
+    if processor is not None:  # of a model of texts and images
+        tokenizer = processor.tokenizer
     if tokenizer is None and not source:
         raise InputError(
             f"no tokenizer was given, and the {name} was not loaded from a folder or the hub",
@@ -190,7 +204,8 @@ def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
     if tokenizer is None or isinstance(tokenizer, str | Path):
         tokenizer = load_tokenizer(str(source if tokenizer is None else tokenizer))
     _check_tokenizer(tokenizer)
-    return LoadedModel(loaded, tokenizer, task, name, find_max_length(loaded, tokenizer))
+    limit = find_max_length(loaded, tokenizer)
+    return LoadedModel(loaded, tokenizer, task, name, limit, processor)
 
 
 def _load_by_name(name: str) -> tuple[Task, Any]:
@@ -205,6 +220,17 @@ def _load_by_name(name: str) -> tuple[Task, Any]:
         from attnflow.models.builtin.verb_number import load_verb_number
 
         return "classifier", load_verb_number(folder)
+    if name.lower().endswith(GGUF):
+        from attnflow.models.gguf import load_gguf
+
+        with errors_only():
+            model, report = load_gguf(name)
+        check_weights(name, "causal_lm", report)
+        return "causal_lm", model
+    if is_adapter(name) and find_spec("peft") is not None:
+        from attnflow.models.adapters import load_adapter
+
+        return load_adapter(name)
     return load_checkpoint(name, TEXT_TASKS)
 
 
@@ -247,6 +273,10 @@ def load_tokenizer(name: str) -> Any:
     transformers = import_optional("transformers", "loading a tokenizer")
     _check_name(name)
     name = str(find_encoder()) if find_adapter(name) else name
+    if name.lower().endswith(GGUF):
+        from attnflow.models.gguf import load_gguf_tokenizer
+
+        return load_gguf_tokenizer(name)
     own = find_verb_number(name)
     folder = own or Path(name)
     if folder.is_file():
@@ -255,7 +285,12 @@ def load_tokenizer(name: str) -> Any:
             expected="a folder with tokenizer.json",
             fix=f"Use the folder {folder.parent}.",
         )
-    if folder.is_dir() and not any(any(folder.glob(file)) for file in TOKENIZER_FILES):
+    has_files = any(any(folder.glob(file)) for file in TOKENIZER_FILES)
+    if folder.is_dir() and not has_files and is_adapter(name):
+        from attnflow.models.adapters import find_base
+
+        return load_tokenizer(find_base(name))
+    if folder.is_dir() and not has_files:
         raise FileError(
             f"the folder {name} has no tokenizer",
             expected="tokenizer.json or another tokenizer file",
@@ -266,6 +301,13 @@ def load_tokenizer(name: str) -> Any:
             return transformers.PreTrainedTokenizerFast.from_pretrained(str(own))
         with hub_access(name):
             return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except ImportError as error:  # slow tokenizers need packages of their own
+        package = "sentencepiece" if any(map(is_sentence_piece, folder.glob("*"))) else ""
+        raise MissingDependencyError(
+            f"the tokenizer of {name} needs a package that is not installed",
+            expected=package or f"what transformers asks for ({first_line(error)})",
+            fix=f"Run: pip install {package}." if package else "Install it.",
+        ) from error
     except Exception as error:  # transformers raises many kinds of errors
         raise FileError(
             f"no tokenizer can be loaded from {name} ({first_line(error)})",
@@ -274,6 +316,11 @@ def load_tokenizer(name: str) -> Any:
             if isinstance(error, ImportError)
             else "Pass another as tokenizer=...",
         ) from error
+
+
+def is_sentence_piece(path: Path) -> bool:
+    """Whether a file is a SentencePiece vocabulary, judging by its name."""
+    return path.suffix in (".spm", ".model")
 
 
 def find_max_length(model: Any, tokenizer: Any) -> int | None:
@@ -340,11 +387,11 @@ def on_device(model: Any, device: Any) -> Iterator[None]:
         yield
         return
     before = sorted({str(weights.device) for weights in model.parameters()})
-    if len(before) > 1:
+    if len(before) > 1 or is_offloaded(model):
         raise InputError(
-            f"device is {device}, and the model is spread over {', '.join(before)}",
+            f"device is {device}, and the model is spread over {', '.join(before)} or offloaded",
             expected="a model on one device",
-            fix="Leave device out, or move the model yourself with model.to(...).",
+            fix="Leave device out, or load the model without device_map.",
         )
     try:
         move_model(model, device)
@@ -410,9 +457,9 @@ def load_checkpoint(name: str, tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
 def find_loader(config: Mapping[str, Any], tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
     """Return the task of a configuration, and the class of transformers that loads the model."""
     transformers = import_optional("transformers", "loading a model")
-    task = find_task(config.get("architectures") or [], tasks)
-    loaders = {task: loader for task, _, loader in tasks}
-    return task, getattr(transformers, loaders.get(task, "AutoModel"))
+    row = _find_row(config.get("architectures") or [], tasks)
+    task, _, loader = row or ("encoder", "", "AutoModel")
+    return task, getattr(transformers, loader)
 
 
 def find_task(classes: Iterable[str], tasks: tuple[TaskRow, ...]) -> Task:
@@ -421,13 +468,18 @@ def find_task(classes: Iterable[str], tasks: tuple[TaskRow, ...]) -> Task:
     >>> find_task(["GPT2LMHeadModel"], TEXT_TASKS), find_task(["BertModel"], TEXT_TASKS)
     ('causal_lm', 'encoder')
     """
+    row = _find_row(classes, tasks)
+    return "encoder" if row is None else row[0]
+
+
+def _find_row(classes: Iterable[str], tasks: tuple[TaskRow, ...]) -> TaskRow | None:
     tables = _task_tables()
     for name in classes:
-        for task, table, _ in tasks:
-            for entry in getattr(tables, table).values():  # a class or a tuple of classes
+        for row in tasks:
+            for entry in getattr(tables, row[1]).values():  # a class or a tuple of classes
                 if name == entry or (not isinstance(entry, str) and name in entry):
-                    return task
-    return "encoder"
+                    return row
+    return None
 
 
 def _task_tables() -> Any:
@@ -461,6 +513,11 @@ def read_config(name: str) -> dict[str, Any]:
     return config
 
 
+def is_adapter(name: str) -> bool:
+    """Whether a folder holds an adapter, as PEFT writes it, instead of a model."""
+    return (Path(name) / "adapter_config.json").is_file()
+
+
 def _check_name(name: str) -> None:
     """Raise FileError for a name that neither a folder nor a model on the hub can have."""
     if not name or len(name) > MAX_NAME or not name.isprintable():
@@ -480,11 +537,12 @@ def _check_folder(name: str, folder: Path) -> None:
             expected="the folder with config.json and model.safetensors",
             fix=f"Use the folder {folder.parent}.",
         )
-    if (folder / "adapter_config.json").is_file():
+    if is_adapter(name):
         raise FileError(
-            f"the folder {name} holds an adapter",
-            expected="a whole model",
-            fix="Merge the adapter into its model, and save that with save_pretrained.",
+            f"the folder {name} holds an adapter, and peft is not installed",
+            expected="a whole model, or peft",
+            fix="Install it: pip install peft. Or merge the adapter into its model, and save that "
+            "with save_pretrained.",
         )
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise FileError(
@@ -545,12 +603,15 @@ def _describe_weights(folder: Path) -> tuple[str, str]:
 
     others = sorted(folder.glob("*.safetensors"))
     pickles = find_pickles(folder)
+    quantized = sorted(folder.glob(f"*{GGUF}"))
     foreign = sorted(path for end in FOREIGN_WEIGHTS for path in folder.rglob(f"*{end}"))
     if others:
         return f"only {others[0].name}", f"If these are the weights, rename {others[0].name}."
     if pickles:
         given = f"only {pickles[0].name}, a pickle, which can run code when it is read"
         return given, f"Convert it, with its tokenizer: attnflow convert {folder}"
+    if quantized:
+        return f"only {quantized[0].name}", f"Use the file itself as the model: {quantized[0]}"
     if foreign:
         kind = FOREIGN_WEIGHTS[foreign[0].suffix]
         given = f"only {foreign[0].name}, weights for {kind}, which cannot be converted"

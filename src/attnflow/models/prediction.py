@@ -5,6 +5,7 @@ logit of one class or token, or its difference to that of another. The results, 
 `Outcome`, are defined in `attnflow.predictions`.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,7 +18,7 @@ from attnflow.models.loading import LoadedModel
 from attnflow.optional import import_optional
 from attnflow.predictions import Outcome, Prediction
 from attnflow.selection import Position, as_index, resolve_position
-from attnflow.units import STARTS, plain_token
+from attnflow.token_text import STARTS, plain_token
 
 if TYPE_CHECKING:
     from attnflow.models.generation import AnsweredText
@@ -186,11 +187,35 @@ def predict(loaded: LoadedModel, logits: Any, target: int | str | None = None) -
         raise invalid_logits(loaded)
     best = chances.topk(min(SHOWN, chances.shape[-1])).indices.tolist()
     explained = best[0] if target is None else resolve_target(loaded, target, chances.shape[-1])
+    _warn_less_probable(loaded, target, chances)
+    labels = _distinct_labels(loaded, [*best, explained])
 
     def outcome(index: int) -> Outcome:
-        return Outcome(label_of(loaded, index), index, float(chances[index]))
+        return Outcome(labels[index], index, float(chances[index]))
 
     return Prediction(KINDS[loaded.task], tuple(map(outcome, best)), outcome(explained))
+
+
+def _distinct_labels(loaded: LoadedModel, indices: Sequence[int]) -> dict[int, str]:
+    """Return the labels of some classes or tokens; equal ones with their space or their index."""
+    labels = {index: label_of(loaded, index) for index in indices}
+    counts = Counter(labels.values())
+    spaced = {
+        index: f"\N{OPEN BOX}{label}"
+        if counts[label] > 1 and _begins_word(loaded, index)
+        else label
+        for index, label in labels.items()
+    }
+    counts = Counter(spaced.values())
+    return {
+        index: f"{label} (index {index})" if counts[label] > 1 else label
+        for index, label in spaced.items()
+    }
+
+
+def _begins_word(loaded: LoadedModel, index: int) -> bool:
+    """Whether a token of a language model has a space before it."""
+    return loaded.task != "classifier" and _name(loaded.tokenizer, index).startswith(STARTS)
 
 
 def invalid_logits(loaded: LoadedModel) -> InputError:
@@ -263,6 +288,8 @@ def label_of(loaded: LoadedModel, index: int) -> str:
 def resolve_target(loaded: LoadedModel, target: int | str, n: int) -> int:
     """Return the index of one of n classes or tokens, given by its index, name or text.
 
+    The exact name comes first, then the text with a space before it: "in" is the token inside of
+    words if there is one, " in" the one that begins a word.
     Raises SelectionError if there is none, or if the text is more than one token.
     """
     if isinstance(target, str):
@@ -291,11 +318,26 @@ def _find_class(loaded: LoadedModel, target: str, n: int) -> int:
 
 
 def _find_token(loaded: LoadedModel, target: str, n: int) -> int:
-    """Return the id of the token that continues a text with a word.
+    """Return the id of the token with a name or text: the exact one, else the start of a word."""
+    exact, spaced = find_spellings(loaded, target)
+    if exact is not None:
+        return exact
+    if spaced is not None:
+        return spaced
+    pieces = ", ".join(repr(_name(loaded.tokenizer, i)) for i in _fewest_pieces(loaded, target))
+    raise SelectionError(
+        f"the tokenizer turns the target {target!r} into {pieces}",
+        expected=f"one of the {n} tokens of the vocabulary",
+        fix="Use one token, for example the first of these, or its index.",
+    )
 
-    The token that begins a word comes first, with or without a space before the target: such as
-    "\u0120Paris" in byte-level BPE and "\u2581Paris" in SentencePiece. Names of the vocabulary work
-    too.
+
+def find_spellings(loaded: LoadedModel, target: str) -> tuple[int | None, int | None]:
+    """Return the ids of the token that is the target, and of the one with a space before it.
+
+    The second one begins a word, such as "\u0120Paris" in byte-level BPE and "\u2581Paris" in
+    SentencePiece. Each is None if the vocabulary has no such token. Vocabularies without spaces,
+    such as WordPiece, have the first only.
     """
     tokenizer, word = loaded.tokenizer, target.removeprefix(" ")
     if not is_unicode(target):
@@ -304,39 +346,56 @@ def _find_token(loaded: LoadedModel, target: str, n: int) -> int:
             expected="valid Unicode",
             fix="Use the index of the token.",
         )
+    vocabulary, unknown = tokenizer.get_vocab(), getattr(tokenizer, "unk_token_id", None)
+    exact = vocabulary.get(target)
+    spaced = next((vocabulary[m + word] for m in STARTS if word and m + word in vocabulary), None)
     # Some tokenizers add the space themselves, and return two tokens if there is one already.
-    candidates = [
-        tokenizer(text, add_special_tokens=False)["input_ids"] for text in (f" {word}", word)
-    ]
-    for ids in candidates:
-        if len(ids) != 1 or ids[0] == getattr(tokenizer, "unk_token_id", None):
+    for text in (f" {word}", word):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(ids) != 1 or ids[0] == unknown:
             continue
-        begins_word = ids is candidates[0] or _name(tokenizer, ids[0]).startswith(STARTS)
-        if begins_word or word == target:
-            _warn_ambiguous(tokenizer, target, int(ids[0]))
-            return int(ids[0])
-    if target in tokenizer.get_vocab():
-        return int(tokenizer.convert_tokens_to_ids(target))
-    several = [ids for ids in candidates if len(ids) > 1] or candidates
-    pieces = ", ".join(repr(_name(tokenizer, i)) for i in min(several, key=len))
-    raise SelectionError(
-        f"the tokenizer turns the target {target!r} into {pieces}",
-        expected=f"one of the {n} tokens of the vocabulary",
-        fix="Use one token, for example the first of these, or its index.",
+        if _name(tokenizer, ids[0]).startswith(STARTS):
+            spaced = int(ids[0]) if spaced is None else spaced
+        elif exact is None and (word == target or text != word):  # or spaces are dropped
+            exact = int(ids[0])
+    return exact, spaced
+
+
+def resolve_word(loaded: LoadedModel, target: int | str, n: int) -> int:
+    """Return the index of a target as `resolve_target`; of a word, the token that begins it first.
+
+    For data sets, whose targets are words that continue a text.
+    """
+    if isinstance(target, str) and loaded.task != "classifier":
+        _, spaced = find_spellings(loaded, target)
+        if spaced is not None:
+            return spaced
+    return resolve_target(loaded, target, n)
+
+
+def _fewest_pieces(loaded: LoadedModel, target: str) -> list[int]:
+    """Return the tokens of a text that is not one token, with or without a space before it."""
+    word = target.removeprefix(" ")
+    several = [
+        loaded.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (f" {word}", word)
+    ]
+    return min([ids for ids in several if len(ids) > 1] or several, key=len)
+
+
+def _warn_less_probable(loaded: LoadedModel, target: int | str | None, chances: Any) -> None:
+    """Warn if a target is also the name of a more probable token, with a space before it."""
+    if not isinstance(target, str) or loaded.task == "classifier" or target.startswith(" "):
+        return
+    exact, spaced = find_spellings(loaded, target)
+    if exact is None or spaced is None or exact == spaced or chances[spaced] <= chances[exact]:
+        return
+    warn(
+        f"the target {target!r} is the token without a space before it (index {exact}, probability "
+        f"{float(chances[exact]):.2g}). With the space (index {spaced}) it has probability "
+        f"{float(chances[spaced]):.2g}: choose it with target={' ' + target!r}.",
+        UserWarning,
+        stacklevel=3,
     )
-
-
-def _warn_ambiguous(tokenizer: Any, target: str, chosen: int) -> None:
-    """Warn if the target is also the name of another token, such as one inside of a word."""
-    other = tokenizer.get_vocab().get(target, chosen)
-    if other != chosen:
-        warn(
-            f"the target {target!r} is the token {_name(tokenizer, chosen)!r} (index {chosen}), "
-            f"which begins a word. The vocabulary also has {target!r} (index {other}): choose it "
-            "by its index.",
-            UserWarning,
-            stacklevel=2,
-        )
 
 
 def _name(tokenizer: Any, index: int) -> str:

@@ -21,15 +21,18 @@ from attnflow.explanation import ImageGrid
 from attnflow.models.builtin import find_adapter, find_verb_number
 from attnflow.models.hub import hub_access
 from attnflow.models.loading import (
+    GGUF,
     LoadedModel,
     Task,
     TaskRow,
     find_source,
     find_task,
     first_line,
+    is_adapter,
     load_checkpoint,
     read_config,
 )
+from attnflow.models.wrappers import unwrap
 from attnflow.optional import import_optional
 
 IMAGE_TASKS: tuple[TaskRow, ...] = (
@@ -88,8 +91,9 @@ def load_image_model(model: Any, processor: Any = None) -> LoadedImageModel:
     else:
         import_optional("transformers", "loading a model")
         source = find_source(model, "a vision model of transformers, a folder or a hub name")
-        name, loaded = source or type(model).__name__, model
-        task = find_task((cls.__name__ for cls in type(model).__mro__), IMAGE_TASKS)
+        loaded = unwrap(model)
+        name = source or type(loaded).__name__
+        task = find_task((cls.__name__ for cls in type(loaded).__mro__), IMAGE_TASKS)
     _check_single_tower(name, loaded)
     if processor is None and not source:
         raise InputError(
@@ -107,7 +111,8 @@ def is_image_model(name: str) -> bool:
 
     Raises FileError if there is no such model.
     """
-    if find_verb_number(name) is not None or find_adapter(name) is not None:
+    is_text_model = find_verb_number(name) is not None or find_adapter(name) is not None
+    if is_text_model or name.lower().endswith(GGUF) or is_adapter(name):
         return False
     import_optional("transformers", "reading the configuration of a model")
     classes = read_config(name).get("architectures") or []
@@ -195,7 +200,7 @@ def encode_image(loaded: LoadedImageModel, image: Any, name: str) -> EncodedImag
     Raises InputError if the model does not divide images into a grid of patches.
     """
     one_channel = getattr(loaded.config, "num_channels", 3) == 1
-    image = image.convert("L") if one_channel else _to_rgb(image)
+    image = image.convert("L") if one_channel else to_rgb(image)
     values: Any = np.asarray(image)[..., None] if one_channel else image
     layout = {"input_data_format": "channels_last"} if one_channel else {}
     pixels = loaded.processor(images=values, return_tensors="pt", **layout)["pixel_values"]
@@ -208,11 +213,11 @@ def encode_image(loaded: LoadedImageModel, image: Any, name: str) -> EncodedImag
         )
     height, width = int(pixels.shape[2]), int(pixels.shape[3])
     patch_height, patch_width = _patch_size(loaded)
-    visible = _unnormalize(loaded.processor, to_numpy(pixels)[0].astype(np.float64))
+    visible = unnormalize(loaded.processor, to_numpy(pixels)[0].astype(np.float64))
     return EncodedImage(
         name=name,
         inputs={"pixel_values": pixels},
-        png=_to_png(visible),
+        png=to_png(visible),
         rows=height // patch_height,
         columns=width // patch_width,
         width=width,
@@ -291,7 +296,7 @@ def _to_bytes(image: Any) -> NDArray[np.uint8]:
     return np.asarray(np.rint(scaled), dtype=np.uint8)
 
 
-def _to_rgb(image: Any) -> Any:
+def to_rgb(image: Any) -> Any:
     """Convert a Pillow image to RGB. Transparent parts become white."""
     if "A" not in image.getbands() and "transparency" not in image.info:
         return image.convert("RGB")
@@ -315,7 +320,7 @@ def _patch_size(loaded: LoadedImageModel) -> tuple[int, int]:
     )
 
 
-def _unnormalize(processor: Any, values: Pixels) -> Pixels:
+def unnormalize(processor: Any, values: Pixels) -> Pixels:
     """Undo what the processor did to the colors.
 
     values: [channels, height, width]. Returns pixels [height, width, channels] from 0 to 1.
@@ -335,7 +340,7 @@ def _unnormalize(processor: Any, values: Pixels) -> Pixels:
     return np.asarray(np.clip(pixels, 0.0, 1.0))
 
 
-def _to_png(pixels: Pixels) -> bytes:
+def to_png(pixels: Pixels) -> bytes:
     """Write pixels [height, width, channels] from 0 to 1 as a PNG file."""
     values = np.asarray(np.rint(pixels * 255), dtype=np.uint8)
     buffer = io.BytesIO()

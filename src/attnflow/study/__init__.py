@@ -7,6 +7,6 @@ Reading order: `case` is a text with the prediction that is explained (`image_ca
 `explainers` lists what is compared, computed by the methods, by `opponents` and by `baselines`;
 `masked_model` asks the model about texts without some of their tokens; `evaluator` puts these
 together for one text, as a `design` says. `study` runs and reads, `table` summarizes, `findings`
-says it in words, `report` and `export` write it. `check` is for one explanation. The metrics
+says it in words, `html_report` and `export` write it. `check` is for one explanation. The metrics
 themselves are in `attnflow.evaluation`.
 """

@@ -31,9 +31,11 @@ from attnflow.models.prediction import (
     probabilities,
     resolve_contrast,
     resolve_explained,
+    resolve_word,
 )
 from attnflow.optional import import_optional
-from attnflow.units import find_spans, find_words, overlaps, plain_token
+from attnflow.token_text import is_byte_level, join_tokens
+from attnflow.units import find_spans, find_words, overlaps
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,9 @@ def _one_step(
     with torch.no_grad():
         output = loaded.model(**collate(loaded, [encoded]))
     [logits] = logits_of_batch(loaded, output.logits, [encoded], [place])
+    n = int(logits.shape[-1])
+    target = None if target is None else resolve_word(loaded, target, n)
+    against = None if against is None else resolve_word(loaded, against, n)
     contrast = resolve_contrast(loaded, logits, target, against)
     chance = float(log_chance(loaded, logits, contrast).exp())
     return (Step(place, contrast),), label_of(loaded, contrast.target), chance
@@ -202,8 +207,9 @@ def _find_units(
             expected="at least 2 besides special tokens",
             fix="Use a longer text.",
         )
-    labels = tuple("".join(plain_token(encoded.tokens[i]) for i in unit) for unit in units)
-    return units, labels
+    byte_level = is_byte_level(encoded.tokens, encoded.text)
+    labels = [join_tokens([encoded.tokens[i] for i in u], byte_level=byte_level) for u in units]
+    return units, tuple(labels)
 
 
 def _mark_evidence(

@@ -16,6 +16,7 @@ from attnflow.evaluation.perturbation import Curves, bins, comprehensiveness, su
 from attnflow.explanation import Explanation, Origin
 from attnflow.methods.registry import METHODS, default_methods
 from attnflow.models.loading import evaluation_mode, load_model
+from attnflow.models.multimodal import EncodedTextWithImages
 from attnflow.models.vision import load_image_model
 from attnflow.presentation import edges_name
 from attnflow.study.case import Question, make_case
@@ -60,9 +61,13 @@ class Check:
         else:
             best += f" ({self.compared[self.best]:.2f})"
         return (
-            f"without its top tokens, p({self.label}) drops by {self.comprehensiveness:.2f}, "
-            f"without random ones by {self.random:.2f}: {verdict}; {best}."
+            f"without its top tokens, p({self.label}) {_change(self.comprehensiveness)}; "
+            f"without random ones, it {_change(self.random)}: {verdict}; {best}."
         )
+
+
+def _change(drop: float) -> str:
+    return f"drops by {drop:.2f}" if drop >= 0 else f"rises by {-drop:.2f}"
 
 
 def check_methods(
@@ -135,6 +140,12 @@ def _open(
             fix="Explain the input again, or for texts pass model=...",
         )
     origin = origin or Origin(explanation.text, model)
+    if isinstance(origin.data, EncodedTextWithImages):
+        raise InputError(
+            "the explanation is of a text with images",
+            expected="a text, or an image",
+            fix="Explain the text without images, or compare with edges='gradient'.",
+        )
     source, companion = (origin.model, origin.companion) if model is None else (model, None)
     target = explanation.prediction.target.index if explanation.prediction else None
     question = Question(target, origin.against, None if is_image else explanation.position)

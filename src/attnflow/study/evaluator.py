@@ -157,9 +157,8 @@ class Evaluator:
         with evaluation_mode(self.loaded.model):
             case = self._make_case(example)
             scores = self._explain(case)
-            measured = [
-                values for name in self.replacements for values in self._measure(case, scores, name)
-            ]
+            models = self._mask(case)
+            measured = [values for model in models for values in self._measure(case, scores, model)]
         return Evaluated(
             example, case.label, case.probability, case.labels, case.evidence, scores,
             tuple(measured),
@@ -230,17 +229,23 @@ class Evaluator:
             scores[name] = Scores(values, cost, problem)
         return scores
 
-    def _measure(self, case: Any, scores: Mapping[str, Scores], replacement: str) -> list[Measured]:
-        """Return the values of all explainers, with removed tokens replaced in one way."""
+    def _mask(self, case: Any) -> list[Any]:
+        """Return a model for each replacement."""
         design = self.design
-        mask: Any = MaskedImage if self.takes_images else MaskedModel
-        model = mask(
-            case,
-            replacement,
-            batch_tokens=design.batch_tokens or 1,
-            draws=design.draws,
-            seed=design.seed,
-        )
+        options: dict[str, Any] = {
+            "batch_tokens": design.batch_tokens or 1, "draws": design.draws, "seed": design.seed
+        }  # fmt: skip
+        if self.takes_images:
+            return [MaskedImage(case, name, **options) for name in self.replacements]
+        models: list[Any] = []
+        for name in self.replacements:
+            other = models[0] if models else None
+            models.append(MaskedModel(case, cast(Any, name), other=other, **options))
+        return models
+
+    def _measure(self, case: Any, scores: Mapping[str, Scores], model: Any) -> list[Measured]:
+        """Return the values of all explainers, with removed tokens replaced in one way."""
+        design, replacement = self.design, model.replacement
         needs = [metric.needs for metric in self.metrics]
         limits = aopc_limits(model) if "limits" in needs else None
         trials = {

@@ -22,7 +22,7 @@ from attnflow.methods.registry import METHODS
 from attnflow.models.inputs import collate
 from attnflow.models.prediction import logits_of
 from attnflow.optional import import_optional
-from attnflow.registry import Registry, resolve_function
+from attnflow.registry import Registry, choose_title, resolve_function
 from attnflow.units import NOT_ADDITIVE
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -78,7 +78,7 @@ def register_explainer(
 
     Raises InputError if the name is taken.
     """
-    title = title or name.replace("_", " ").capitalize()
+    title = choose_title(name, title)
     return EXPLAINERS.register(
         Explainer(name, title, summary, function, kind, default, inputs, package)
     )

@@ -127,7 +127,7 @@ def _rounded(row: Row) -> str:
 COLUMNS = (
     "metric", "better", "replacement", "sign", "explainer", "title", "n", "failed", "mean", "low",
     "high", "against", "gain", "gain_low", "gain_high", "p", "significant", "wins", "ties",
-    "losses", "seconds", "megabytes",
+    "losses", "seconds", "megabytes", "copy_of",
 )  # fmt: skip
 
 

@@ -56,6 +56,18 @@ class Results:
         return self.tables[metric, choice or self.default]
 
     @cached_property
+    def copies(self) -> Mapping[str, str]:
+        """Explainers with the same values as an earlier one, by all metrics and choices."""
+        pairs = [{row.explainer: row.copy_of for row in t.rows} for t in self.tables.values()]
+        names = {name: {pair[name] for pair in pairs} for name in self.study.explainers}
+        return {name: next(iter(of)) for name, of in names.items() if len(of) == 1 and "" not in of}
+
+    @property
+    def distinct(self) -> list[str]:
+        """The explainers, without `copies`."""
+        return [name for name in self.study.explainers if name not in self.copies]
+
+    @cached_property
     def ranks(self) -> Mapping[tuple[str, Choice], tuple[dict[str, float], int]]:
         """The mean ranks of explainers, and the number of texts, by metric and choice."""
         return {
@@ -87,6 +99,15 @@ def gather_results(study: Study) -> Results:
         for choice in choices
     }
     return Results(study, choices, tables)
+
+
+def state_copies(results: Results) -> str:
+    """Return which explainers are the same as others, in a sentence; only one of them is shown."""
+    groups: dict[str, list[str]] = {}
+    for name, first in results.copies.items():
+        groups.setdefault(first, [first]).append(name)
+    named = "; ".join(" = ".join(group) for group in groups.values())
+    return f"The same on all texts by all metrics, shown and tested once: {named}."
 
 
 def kind_of(explainer: str) -> str:
@@ -199,7 +220,7 @@ def _state_leader(results: Results, leader: str, metrics: Sequence[str]) -> str:
     row = results.table(metrics[0]).row(leader)
     reference = results.table(metrics[0]).row(RANDOM)
     said = (
-        f"Of {len(study.explainers)} explainers on {study.n_texts} texts, {title} has the best "
+        f"Of {len(results.distinct)} explainers on {study.n_texts} texts, {title} has the best "
         f"mean by {len(metrics)} of {total} metrics ({names}): {METRICS[metrics[0]].title} is "
         f"{number(row.mean)}, 95 % interval {number(row.low)} to {number(row.high)}, and "
         f"{number(reference.mean)} for random scores."
@@ -247,7 +268,9 @@ def find_rivals(results: Results, leader: str, metric: str) -> list[str]:
     return [
         row.explainer
         for row in table.rows
-        if row.explainer != leader and np.isfinite(row.mean) and not row.p < SIGNIFICANT
+        if row.explainer not in (leader, *results.copies)
+        and np.isfinite(row.mean)
+        and not row.p < SIGNIFICANT
     ]
 
 
@@ -323,7 +346,7 @@ def list_warnings(results: Results) -> list[str]:
         )
     weak = [
         name
-        for name in study.explainers
+        for name in results.distinct
         if kind_of(name) != "baseline" and not beaten_metrics(results, name)
     ]
     if weak:
@@ -337,7 +360,7 @@ def list_warnings(results: Results) -> list[str]:
 def _warn_about_texts(results: Results) -> list[str]:
     n = results.study.n_texts
     counts = [
-        sum(bool(np.isfinite(row.p)) for row in results.table(metric).rows)
+        sum(bool(np.isfinite(row.p)) and not row.copy_of for row in results.table(metric).rows)
         for metric in results.metrics
     ]
     tests = min((count for count in counts if count), default=0)

@@ -39,7 +39,8 @@ class MaskedModel:
     replacement: what takes the place of removed tokens, as in `blank_out`. With "remove", later
     tokens move up, and if none is left, the start token of the model stands for the empty text.
     batch_tokens: the maximum number of tokens in a batch. draws, seed: for the soft metrics and
-    replacement="sample".
+    replacement="sample". other: a model of the same case with another replacement, draws and seed
+    being equal; the soft metrics do not depend on the replacement, and share their answers.
     runs: the number of changed texts that were run.
     Raises InputError for a replacement that the model does not support.
     """
@@ -52,6 +53,7 @@ class MaskedModel:
         batch_tokens: int = BATCH_TOKENS,
         draws: int = DRAWS,
         seed: int = 0,
+        other: "MaskedModel | None" = None,
     ) -> None:
         self.case, self.batch_tokens, self.draws, self.seed = case, batch_tokens, draws, seed
         self.replacement = resolve_replacement(case.loaded, replacement)
@@ -71,7 +73,7 @@ class MaskedModel:
         self.mean = mean_embedding(case.loaded) if self.replacement == "mean" else None
         self.runs = 0
         self._known: dict[bytes, float] = {}
-        self._soft: dict[bytes, float] = {}
+        self._soft: dict[bytes, float] = {} if other is None else other._soft
 
     @property
     def n(self) -> int:

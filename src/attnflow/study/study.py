@@ -2,22 +2,25 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.corpus.job import run_settings
+from attnflow.corpus.job import Shards, run_settings
 from attnflow.corpus.manifest import Manifest, read_manifest
 from attnflow.corpus.settings import EngineName, Format
 from attnflow.corpus.status import OnStatus, Summary
 from attnflow.corpus.store import Folder, open_folder
 from attnflow.errors import InputError, SelectionError
+from attnflow.evaluation.orders import tie_ranks
 from attnflow.optional import import_optional
 from attnflow.study.design import Design
 
-SHARD_SIZE = 10  # texts, which take seconds each
+SHARD_SIZE = 1  # a text takes seconds: a killed run loses one
 # Columns of the values that are no metrics; see `values`.
 TEXT_COLUMNS = ("index", "id", "text", "label", "probability", "tokens", "evidence")
 
@@ -31,6 +34,7 @@ def evaluate(  # noqa: PLR0913 - one argument for each option
     format: Format | None = None,
     input_id: str | None = None,
     shard_size: int = SHARD_SIZE,
+    shards: Shards | None = None,
     engine: EngineName = "local",
     threads: int | None = None,
     workers: int | None = None,
@@ -75,6 +79,7 @@ def evaluate(  # noqa: PLR0913 - one argument for each option
         format=format,
         input_id=input_id,
         shard_size=shard_size,
+        shards=shards,
         engine=engine,
         threads=threads,
         workers=workers,
@@ -91,7 +96,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".ti
 
 def is_folder(data: Any) -> bool:
     """Whether the input is a folder."""
-    return isinstance(data, str | Path) and Path(data).is_dir()
+    return isinstance(data, str | Path) and isdir(data)  # noqa: PTH112 - no error if it is long
 
 
 def list_images(folder: str | Path) -> list[str]:
@@ -130,6 +135,25 @@ class Study:
     def explainers(self) -> tuple[str, ...]:
         """The names of all explainers, in the order of the design."""
         return tuple(dict.fromkeys(self.columns["explainer"].tolist()))
+
+    @cached_property
+    def orders(self) -> tuple[int, ...]:
+        """For each explainer, the first one that ranks the tokens of every text in the same way.
+
+        Explainers that have no scores for any text are not compared.
+        """
+        chosen = self.columns["replacement"] == self.replacements[0]
+        chosen &= self.columns["sign"] == self.columns["sign"][0]
+        orders: dict[str, list[bytes]] = {name: [] for name in self.explainers}
+        for i in np.flatnonzero(chosen):
+            scores = self.columns["scores"][i]
+            ranks = b"" if scores is None else tie_ranks(scores).tobytes()
+            orders[self.columns["explainer"][i]].append(ranks)
+        first: dict[Any, int] = {}
+        return tuple(
+            first.setdefault(tuple(order) if any(order) else name, i)
+            for i, (name, order) in enumerate(orders.items())
+        )
 
     @property
     def replacements(self) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 Every comparison is paired by text. Intervals are bootstrapped, tests are Wilcoxon's with Holm's
 correction, and wins, ties and losses are counted, so that a difference can be judged by its size,
-its certainty and its consistency.
+its certainty and its consistency. Explainers with the same values on all texts, such as raw
+attention with and without residual weights on most encoders, count as one.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from attnflow.study.study import Study
 
 RESAMPLES = 2000
 TIED = 1e-12  # a difference of values that is no difference
+SAME = 1e-6  # a difference of values that comes from the rounding of scores
 SIGNIFICANT = 0.05
 
 
@@ -32,6 +34,7 @@ class Row:
     interval. p: of the paired test against the reference, corrected; nan for the reference.
     wins, ties, losses: texts on which it is better than the reference, as good, or worse.
     seconds, megabytes: the median cost of its scores. failed: texts without a value.
+    copy_of: an earlier explainer with the same values on all texts; the two count as one test.
     """
 
     explainer: str
@@ -49,6 +52,7 @@ class Row:
     seconds: float
     megabytes: float
     failed: int
+    copy_of: str = ""
 
     @property
     def title(self) -> str:
@@ -111,14 +115,14 @@ def summarize_metric(
     values = study.matrix(metric, **options)
     entry = METRICS[metric]
     signed = values if entry.better == "high" else -values
-    reference = signed[:, study.explainers.index(against)]
+    index = study.explainers.index(against)
+    reference = signed[:, index]
     interval = bootstrap_intervals(values, resamples=resamples)
     compared = compare_paired(
         signed, np.repeat(reference[:, None], values.shape[1], axis=1), resamples=resamples
     )
-    p = compared.p.copy()
-    p[study.explainers.index(against)] = np.nan
-    corrected = holm(p)
+    first = find_first_copies(study, values)
+    corrected = _correct(compared.p, first, index)
     rows = []
     for i, name in enumerate(study.explainers):
         known = np.isfinite(values[:, i])
@@ -138,12 +142,45 @@ def summarize_metric(
                 seconds=_median(study.matrix("seconds", **options)[:, i]),
                 megabytes=_median(study.matrix("megabytes", **options)[:, i]),
                 failed=int((~known).sum()),
+                copy_of=study.explainers[first[i]] if first[i] != i else "",
             )
         )
     return MetricTable(
         metric, entry.title, entry.better, replacement, sign, against,
         tuple(sorted(rows, key=lambda row: _order(row, entry.better))),
     )  # fmt: skip
+
+
+def find_first_copies(study: Study, values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the first explainer that is the same as each one; itself if there is none.
+
+    The same: it ranks the tokens of all texts alike, and has the same values [texts, explainers].
+    Values alone can be equal by chance, as those of the pointing game on few texts.
+    """
+    first = np.arange(values.shape[1])
+    for i, group in enumerate(study.orders):
+        for j in range(group, i):
+            if first[j] == j and study.orders[j] == group:
+                same = np.isclose(values[:, i], values[:, j], rtol=0, atol=SAME, equal_nan=True)
+                if same.all():
+                    first[i] = j
+                    break
+    return first
+
+
+def _correct(
+    p: NDArray[np.float64], first: NDArray[np.int64], reference: int
+) -> NDArray[np.float64]:
+    """Correct p values for the number of different tests; nan for the reference.
+
+    first: of `find_first_copies`. Copies of the reference do not differ from it: their p is 1.
+    """
+    alike = first == first[reference]
+    counted = (first == np.arange(len(first))) & ~alike
+    corrected: NDArray[np.float64] = holm(np.where(counted, p, np.nan))[first]
+    corrected[alike] = 1.0
+    corrected[reference] = np.nan
+    return corrected
 
 
 def count_outcomes(differences: NDArray[np.float64]) -> dict[str, int]:
@@ -163,7 +200,8 @@ def count_outcomes(differences: NDArray[np.float64]) -> dict[str, int]:
 def mean_ranks(study: Study, metric: str, **options: Any) -> tuple[dict[str, float], int]:
     """Return the mean rank of each explainer over texts, 1 for the best, and the number of texts.
 
-    Only texts and explainers with values count; tied explainers share a rank.
+    Only texts and explainers with values count; tied explainers share a rank. Copies of an
+    explainer have its rank, and do not change those of others.
     """
     from attnflow.evaluation.correlation import rank
 
@@ -172,9 +210,14 @@ def mean_ranks(study: Study, metric: str, **options: Any) -> tuple[dict[str, flo
     texts = np.isfinite(values[:, usable]).all(axis=1)
     chosen = values[texts][:, usable]
     oriented = -chosen if METRICS[metric].better == "high" else chosen
-    ranks = rank(oriented).mean(axis=0) if len(oriented) else np.full(usable.sum(), np.nan)
+    first = find_first_copies(study, values)[usable]
+    counted, places = np.unique(first, return_inverse=True)
+    columns = np.searchsorted(np.flatnonzero(usable), counted)
+    ranks = np.full(len(counted), np.nan)
+    if len(oriented):
+        ranks = rank(oriented[:, columns]).mean(axis=0)
     names = [name for name, use in zip(study.explainers, usable, strict=True) if use]
-    return dict(zip(names, ranks.tolist(), strict=True)), int(texts.sum())
+    return dict(zip(names, ranks[places].tolist(), strict=True)), int(texts.sum())
 
 
 def find_disagreements(

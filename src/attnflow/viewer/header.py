@@ -4,13 +4,14 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from operator import index
 from typing import Any, Literal
 
 import numpy as np
 
 from attnflow.attribution import check_normalize, check_special
 from attnflow.edges.registry import EDGES
-from attnflow.errors import AttnflowError, check_choice
+from attnflow.errors import AttnflowError, check_choice, check_count
 from attnflow.explanation import UNITS, Explanation, ImageGrid, ViewOptions
 from attnflow.graph import AttentionGraph
 from attnflow.methods.registry import METHODS
@@ -84,8 +85,9 @@ def opening_state(explanations: Sequence[Explanation], view: ViewOptions) -> dic
     if "normalize" in view:
         check_normalize(view["normalize"])
         state["normalize"] = view["normalize"]
-    if view.get("words"):
-        state["units"] = "words"
+    if "words" in view:
+        check_choice("words", view["words"], (False, True))
+        state |= {"units": "words"} if view["words"] else {}
     if "units" in view:
         check_choice("units", view["units"], UNITS)
         state["units"] = view["units"]
@@ -93,7 +95,9 @@ def opening_state(explanations: Sequence[Explanation], view: ViewOptions) -> dic
         check_special(view["special"])
         state["special"] = view["special"] != "hide"
     if "top" in view:
-        state["topK"] = view["top"]
+        check_count("top", view["top"])
+        top: Any = view["top"]  # None for all, from the command line
+        state["topK"] = 0 if top is None else index(top)
     return state
 
 

@@ -329,6 +329,28 @@ def test_a_cache_from_an_earlier_pass_is_an_error():
         capture_graphs(model, later)
 
 
+@pytest.mark.parametrize("n_cached", [0, 3, 7])
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_cache_is_ignored_if_the_input_is_whole(n_cached, masked):
+    from transformers import DynamicCache
+
+    model, inputs = TINY["llama"].make(), TINY["llama"].inputs((7,))
+    [expected], _ = capture_graphs(model, inputs)
+    cache = DynamicCache(config=model.config)
+    if n_cached:
+        model(input_ids=inputs["input_ids"][:, :n_cached], past_key_values=cache)
+    later = {**inputs, "past_key_values": cache, "cache_position": torch.arange(n_cached, 7)}
+    if not masked:
+        later.pop("attention_mask")
+    if n_cached == 7 and not masked:  # might be seven more tokens
+        with refusal(AttentionError, "7 queries", "14 keys"):
+            capture_graphs(model, later)
+        return
+    [graph], _ = capture_graphs(model, later)
+    assert torch.allclose(graph.weights, expected.weights, atol=1e-6)
+    assert cache.get_seq_length() == n_cached  # unchanged
+
+
 def test_numbers_of_tokens_heads_and_residual_weights_are_checked():
     model, inputs = TINY["bert"].make(), TINY["bert"].inputs((4, 3))
     with refusal(ShapeError, "tokens", 1, 2):

@@ -21,6 +21,31 @@ MOE = {
     "moe_intermediate_size": 16,
     "shared_expert_intermediate_size": 16,
 }
+EXPERTS = {
+    **GROUPED,
+    **NO_TOKENS,
+    "intermediate_size": 32,
+    "num_local_experts": 2,
+    "num_experts": 2,
+    "num_experts_per_tok": 1,
+    "moe_intermediate_size": 16,
+}
+LATENT = {  # keys and values from a common vector
+    **SIZES,
+    **NO_TOKENS,
+    "num_key_value_heads": 4,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 2,
+    "topk_group": 1,
+    "moe_intermediate_size": 16,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "first_k_dense_replace": 1,
+}
 MARIAN = {**BART, "pad_token_id": 0, "decoder_start_token_id": 0}
 PARALLEL = {**SIZES, "use_parallel_residual": True, "num_key_value_heads": 4}
 
@@ -28,20 +53,24 @@ PARALLEL = {**SIZES, "use_parallel_residual": True, "num_key_value_heads": 4}
 MORE = {
     "bloom": Tiny("BloomModel", "BloomConfig", BLOOM),  # computes attention by itself
     "cohere": Tiny("CohereModel", "CohereConfig", {**SIZES, **NO_TOKENS}),  # parallel blocks
+    "deepseek-v3": Tiny("DeepseekV3Model", "DeepseekV3Config", LATENT),
     "dinov2": Tiny("Dinov2Model", "Dinov2Config", VISION, kind="image"),  # scales each layer
     "falcon": Tiny("FalconModel", "FalconConfig", {**SIZES, **NO_TOKENS}),  # adds in place
     "glm4": Tiny("Glm4Model", "Glm4Config", GROUPED),  # norms before and after the branch
     "gpt-j": Tiny("GPTJModel", "GPTJConfig", GPTJ),
     "granite": Tiny("GraniteModel", "GraniteConfig", {**SIZES, "residual_multiplier": 0.3}),
+    "llama4": Tiny("Llama4TextModel", "Llama4TextConfig", EXPERTS),
     "marian": Tiny("MarianModel", "MarianConfig", MARIAN, kind="pair"),
     "minimax": Tiny(  # scales the residual stream, and takes it after the norm
         "MiniMaxModel",
         "MiniMaxConfig",
         {**GROUPED, **MOE, "num_local_experts": 2, "intermediate_size": 32},
     ),
+    "mixtral": Tiny("MixtralModel", "MixtralConfig", EXPERTS),
     "olmo2": Tiny("Olmo2Model", "Olmo2Config", SIZES),  # norms after the branch
     "opt": Tiny("OPTModel", "OPTConfig", OPT),
     "phi": Tiny("PhiModel", "PhiConfig", SIZES),
+    "qwen3-moe": Tiny("Qwen3MoeModel", "Qwen3MoeConfig", EXPERTS),
     "qwen3-next": Tiny("Qwen3NextModel", "Qwen3NextConfig", {**GROUPED, **MOE}),  # gated heads
     "stablelm": Tiny("StableLmModel", "StableLmConfig", PARALLEL),
 }

@@ -163,6 +163,8 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .ranking button:hover { background: var(--raised); }
 .ranking button.traced { box-shadow: -3px 0 var(--bottleneck); border-radius: 0; }
 .ranking .name, .outcomes bdi { text-align: left; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.ranking .name { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 2;
+  white-space: normal; overflow-wrap: anywhere; }
 .mark { color: var(--quiet); font-size: 11px; }
 .prediction.other > .body { opacity: 0.6; }
 .elsewhere { font-size: 13px; margin: 0 0 8px; padding: 6px 10px; background: var(--raised);
@@ -256,7 +258,7 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
     background: Highlight; color: HighlightText; }
   .tabs button { border-bottom-color: Canvas; }
   .tabs button[aria-selected="true"] { border-bottom: 4px solid Highlight; }
-  .track { border: 1px solid CanvasText; }
+  .track, .tooltip { border: 1px solid CanvasText; }
   .ranking button.traced { outline: 2px dashed Highlight; }
 }
 .sheet { display: none; }

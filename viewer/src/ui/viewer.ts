@@ -201,6 +201,7 @@ class Widget implements Viewer {
     const next = changeState(this.header, this.state, change);
     if (JSON.stringify(next) === JSON.stringify(this.state)) return;
     this.state = next;
+    this.tooltip.show(null, null); // its scores are those of the earlier position
     this.schedule();
     this.options.onState?.(this.getState());
   }

@@ -11,6 +11,8 @@ import { scoreLines, SELECT_HINT, titleOf } from "./captions.ts";
 import { messageScene, type Scene, type Target } from "./scene.ts";
 
 const SAFE = /^data:image\/(png|jpeg|webp|gif|bmp);base64,[A-Za-z0-9+/=]+$/;
+// Patches of other images of a text, or of tiles of this one: too many for buttons.
+const OTHER_PATCH = /^image \d+ (tile \d+ |part \d+ )?patch \d/;
 const MARGIN = 4; // for the frame of a patch at the edge
 const images = new WeakMap<Example, HTMLImageElement>();
 
@@ -69,8 +71,9 @@ export function imageScene(snapshot: Snapshot, width: number, max: number): Scen
   if (!picture) return messageScene(width, "This example has no image.");
   const drawing = arrange(snapshot, picture, width, max);
   const { places, height } = drawing;
+  const boxes = [places.big, ...places.thumbs, ...places.pills];
   return {
-    width: Math.max(...[places.big, ...places.thumbs].map((box) => box.x + box.width)) + MARGIN,
+    width: Math.max(...boxes.map((box) => box.x + box.width)) + MARGIN,
     height,
     focus: null,
     paint: (painter) => paintAll(painter, drawing),
@@ -303,8 +306,9 @@ function layPills(snapshot: Snapshot, picture: Picture, width: number): Pill[] {
   const pills: Pill[] = [];
   let x = 2;
   let y = 4;
-  example.tokens.forEach((_, token) => {
+  example.tokens.forEach((name, token) => {
     if (token >= picture.first && token < end) return;
+    if (OTHER_PATCH.test(name) && token !== snapshot.position) return;
     if (!state.special && example.special[token] && token !== snapshot.position) return;
     const wide = Math.min(200, measure(names[token], 13) + 22);
     if (x + wide > width && x > 2) {

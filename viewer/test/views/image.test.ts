@@ -74,3 +74,35 @@ test("thumbnails do not overlap", () => {
     }
   }
 });
+
+test("patches of other images have no buttons", async () => {
+  Object.assign(globalThis, { Image: FakeImage });
+  const draw = async (tokens: string[]): Promise<string> =>
+    settle(
+      { view: "image", position: 0 },
+      (snapshot) => {
+        const scene = imageScene(snapshot, 800, 1);
+        const painter = new SvgPainter();
+        scene.paint(painter);
+        return painter.finish(scene.width, scene.height, "t");
+      },
+      { tokens, labels: tokens, image: { ...image, columns: 1 } },
+    );
+  assert.ok((await draw(["word", "image 1 patch 0,0", "other"])).includes(">other<"));
+  for (const name of ["image 2 patch 0,0", "image 1 tile 2 patch 3,1"]) {
+    const text = await draw(["word", "image 1 patch 0,0", name]);
+    assert.ok(text.includes(">word<"));
+    assert.ok(!text.includes(`>${name}<`));
+  }
+});
+
+test("buttons that reach beyond the image are not cut off", async () => {
+  Object.assign(globalThis, { Image: FakeImage });
+  const labels = ["a", "b", "c"].map((letter) => letter.repeat(60));
+  const wide = await settle(
+    { view: "image", position: 0 },
+    (snapshot) => imageScene(snapshot, 800, 1).width,
+    { labels, image: { ...image, columns: 1, height: 60 } },
+  );
+  assert.ok(wide >= 2 + 200 + 10 + 200); // two of the widest buttons
+});

@@ -65,11 +65,12 @@ class Affine:
             factor = factor.reshape(*positions, 1)
             scale = factor if self.scale is None else self.scale * factor
             return replace(self, scale=scale, bias=None if bias is None else bias * factor)
-        is_untouched = (self.matrix, self.gain, self.scale, bias) == (None,) * 4
-        if factor.numel() % n_rows or self.centered or not is_untouched:
+        if factor.numel() % n_rows or self.centered or self.matrix is not None or bias is not None:
             return None
         factor = factor.reshape(*positions, -1)
-        return replace(self, gate=factor if self.gate is None else self.gate * factor)
+        for earlier in (self.gate, self.gain, self.scale):
+            factor = factor if earlier is None else factor * earlier
+        return replace(self, gate=factor, gain=None, scale=None)
 
     def add(self, bias: Tensor | float) -> "Affine":
         """Follow the map by v -> v + bias."""

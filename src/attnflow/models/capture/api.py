@@ -6,6 +6,7 @@ The model runs in evaluation mode and is restored afterwards; its output is unch
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
+from warnings import warn
 
 import torch
 from torch import Tensor, nn
@@ -33,18 +34,20 @@ from attnflow.models.capture.graphs import (
 )
 from attnflow.models.capture.merge import (
     KeptHeads,
+    as_shares,
     merge_call,
     merge_edges,
     merge_unscaled,
-    remove_sink,
 )
+from attnflow.models.capture.mixers import ResidualOnlyCall
 from attnflow.models.capture.roles import Role, Roles
+from attnflow.presentation import residual_only_note
 from attnflow.selection import Positions, resolve_positions
 
 if TYPE_CHECKING:
     from attnflow.models.capture.affine import Affine
     from attnflow.models.capture.contributions import LayerContributions
-    from attnflow.models.capture.residual_stream import TracedLayer
+    from attnflow.models.capture.steps import TracedLayer
 
 Tokens = Sequence[Sequence[str]] | None
 # From the output of the model to the score [batch] to explain.
@@ -65,7 +68,7 @@ def capture_attentions(
     layers: list[Tensor] = []
 
     def observe(call: AttentionCall, _: Role) -> None:
-        layers.append(remove_sink(call, call.weights()))
+        layers.append(as_shares(call, call.weights()))
 
     roles, output = _run(model, inputs, observe)
     padding = _find_padding(roles, inputs, tokens)
@@ -136,7 +139,13 @@ def capture_graphs(
     padding = _find_padding(roles, inputs, tokens)
     if kept_heads is not None:
         kept_heads.finish(padding, tokens)
-    settings: dict[str, Any] = {"heads": describe_heads(heads), "edges": edges}
+    settings: dict[str, Any] = {
+        "heads": describe_heads(heads),
+        "edges": edges,
+        **roles.describe_mixers(),
+    }
+    if roles.residual_only:
+        warn(f"{describe_model(model)}: {residual_only_note(settings)}", stacklevel=2)
     if isinstance(residual, str):
         settings["residual_weight"] = residual
     graphs = build_graphs(
@@ -167,7 +176,7 @@ def capture_contributions(
         layers[layer.index] = layer
 
     _, output, _ = run_contributions(model, inputs, observe)
-    return [layers[i] for i in range(len(layers))], output
+    return [layers[i] for i in sorted(layers)], output
 
 
 def capture_rollout(
@@ -234,6 +243,9 @@ def _capture_edges(
     def observe(call: AttentionCall, role: Role) -> None:
         if kept_heads is not None:
             kept_heads.add(call, role)
+        if isinstance(call, ResidualOnlyCall):
+            layers.append(_residual_only(call.shape, role))
+            return
         edges = weighting.weigh(call, heads=heads)
         batch, _, n_queries, n_keys = call.shape
         _check_shape(edges, (batch, n_queries, n_keys), weighting)
@@ -276,6 +288,8 @@ def _capture_contribution_edges(
         found[layer.index] = CapturedLayer(role, edges, own)
 
     roles, output, _ = run_contributions(model, inputs, observe, kept_heads)
+    for i in roles.residual_only:
+        found[i] = _residual_only(roles.shapes[i], roles.roles[i], own=0.0)
     return roles, [found[i] for i in range(len(found))], output
 
 
@@ -293,7 +307,8 @@ def _capture_gradient_edges(
     recorded = RecordedWeights()
 
     def observe(call: AttentionCall, role: Role) -> None:
-        recorded.add(call)
+        if not isinstance(call, ResidualOnlyCall):
+            recorded.add(call)
         if kept_heads is not None:  # afterwards, because it caches tensors without gradients
             kept_heads.add(call, role)
 
@@ -306,18 +321,35 @@ def _capture_gradient_edges(
         padding.last_tokens(roles.roles[-1]),
         causal=lambda: roles.is_encoder_decoder or padding.attends_backwards(recorded.layers),
     )
+    is_added = weighting.residual == "added"
     layers = []
-    for i, (weights, gradient) in enumerate(recorded.gradients(scores, model)):
+    pairs = iter(recorded.gradients(scores, model))
+    for i, role in enumerate(roles.roles):
+        if i in roles.residual_only:
+            layers.append(_residual_only(roles.shapes[i], role, own=1.0 if is_added else None))
+            continue
+        weights, gradient = next(pairs)
         edges = weighting.weigh(weights, gradient)
         _check_shape(edges, tuple(weights.shape), weighting)
         _check_not_negative([edges.amin()], weighting)
         merged = merge_edges(edges, heads, f"layer {i + 1}")
         own = share = None
-        if weighting.residual == "added":
+        if is_added:
             own = torch.ones_like(merged[..., 0])
             share = merge_unscaled(edges, heads).sum(-1)
-        layers.append(CapturedLayer(roles.roles[i], merged, own, share))
+        layers.append(CapturedLayer(role, merged, own, share))
     return roles, layers, output
+
+
+def _residual_only(
+    shape: tuple[int, int, int, int], role: Role, own: float | None = None
+) -> CapturedLayer:
+    """A layer without edges, whose positions attend to themselves. own: of the other layers."""
+    batch, _, n_queries, n_keys = shape
+    rows = None if own is None else torch.full((batch, n_queries), own)
+    # With the weight of the residual beside edges that are not rescaled, nothing is left to add.
+    share = torch.zeros_like(rows) if rows is not None and own == 1.0 else None
+    return CapturedLayer(role, torch.zeros(batch, n_queries, n_keys), rows, share)
 
 
 def _normalize_rows(edges: Tensor) -> Tensor:
@@ -382,9 +414,12 @@ def run_contributions(
         roles_so_far.append(role)
         if kept_heads is not None:
             kept_heads.add(call, role)
-        stream.start(call)
+        if isinstance(call, ResidualOnlyCall):
+            stream.skip()
+        else:
+            stream.start(call)
 
-    with stream:
+    with stream, stream.follow_modules(model):
         roles, output = _run(model, inputs, begin, differentiable=differentiable, values=True)
         stream.finish()
     return roles, output, stream.last
@@ -401,11 +436,16 @@ def _run(
     """Run the model, show each attention call with its role, and check that they fit together."""
     check_arguments(model, inputs)
     roles = Roles(model)
+
+    def assign_role(call: AttentionCall) -> None:
+        if roles.has(call):
+            observe(call, roles.add(call))
+
     with roles.count_runs():
         output = run_model(
             model,
             inputs,
-            lambda call: observe(call, roles.add(call)),
+            assign_role,
             differentiable=differentiable,
             values=values,
         )

@@ -37,6 +37,8 @@ class AttentionCall(ABC):
     output: [batch, heads, queries, width], or None. If an observer sets it, the layer returns it
     and attention is not computed again.
     on_output: called with the output that the layer returns, whatever its order of axes.
+    signed: whether weights can be negative, as in layers without softmax.
+    features_first: whether that output is [batch, channels, positions].
     """
 
     model: nn.Module
@@ -45,6 +47,8 @@ class AttentionCall(ABC):
     value: Tensor | None
     output: Tensor | None = None
     on_output: Callable[[Tensor], None] | None = None
+    signed: bool = False
+    features_first: bool = False
 
     def finish(self, output: Tensor) -> Tensor:
         """Tell the observer which tensor the layer returns, and return it."""
@@ -293,8 +297,22 @@ def require_dot_product(call: AttentionCall) -> DotProductCall:
     """
     if isinstance(call, DotProductCall):
         return call
-    raise AttentionError(
-        f"{describe_model(call.model)} returns attention weights but not values",
+    raise _hidden_values(call)
+
+
+def require_values(call: AttentionCall) -> Tensor:
+    """Return the values [batch, heads, keys, width] of a call, repeated for each head.
+
+    Raises AttentionError if the model computed its weights by itself.
+    """
+    if call.value is None or isinstance(call, ReturnedCall):
+        raise _hidden_values(call)
+    return call.for_heads(call.value)
+
+
+def _hidden_values(call: AttentionCall) -> AttentionError:
+    return AttentionError(
+        f"{call.layer} of {describe_model(call.model)} shows no queries, keys and values",
         expected="a model whose attention can be observed while it runs",
         fix="Load the model with attn_implementation='sdpa', or use edges='attention' or "
         "edges='gradient'.",

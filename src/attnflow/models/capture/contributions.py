@@ -15,7 +15,7 @@ from torch import Tensor
 from attnflow.errors import AttentionError, InputError
 from attnflow.layers import Heads
 from attnflow.models.capture.call import AttentionCall, DotProductCall, describe_model
-from attnflow.models.capture.residual_stream import TracedLayer
+from attnflow.models.capture.steps import TracedLayer
 
 # How many numbers the vectors of one block may have.
 BLOCK_SIZE = {"cpu": 2**22, "cuda": 2**27}
@@ -216,13 +216,16 @@ class LayerContributions:
         matrix = self._matrix(chosen)
         assert self.call.value is not None
         values = _precise(self.call.for_heads(self.call.value, chosen))  # [batch, heads, keys, w]
-        if self._branch.gate is None:
-            values = self._transform(values @ matrix, norms)
         batch, n_heads, n_queries, n_keys = self.call.shape
         width = self.call.value.shape[-1]
+        # Projecting the values first pays if heads are few; channels of state spaces are many.
+        projects_first = self._branch.gate is None and n_heads <= matrix.shape[-1]
+        if projects_first:
+            values = self._transform(values @ matrix, norms)
         is_causal = isinstance(self.call, DotProductCall) and self.call.causal
         size = BLOCK_SIZE.get(self.call.device.type, BLOCK_SIZE["cuda"])
-        step = min(max(size // (batch * n_keys * matrix.shape[-1]), 1), n_queries)
+        longest = max(matrix.shape[-1], matrix.shape[0] * matrix.shape[1])
+        step = min(max(size // (batch * n_keys * longest), 1), n_queries)
         for first in range(0, n_queries, step):
             rows = slice(first, min(first + step, n_queries))
             keys = slice(0, rows.stop if is_causal else n_keys)
@@ -230,12 +233,14 @@ class LayerContributions:
             for scale in (self._branch.scale, *(norm.scale for norm in self._norms[:norms])):
                 if scale is not None:
                     weights = weights * scale[:, None, rows].to(weights)
-            if self._branch.gate is None:
+            if projects_first:
                 yield rows, torch.einsum("bhqk,bhkd->bqkd", weights, values[:, :, keys])
                 continue
-            # The gate of a query acts on the output of each head, before the projection.
-            gate = self._branch.gate[:, rows].reshape(batch, -1, n_heads, width)[:, :, chosen]
-            gated = torch.einsum("bhqk,bqhw,bhkw->bqkhw", weights, gate, values[:, :, keys])
+            gated = torch.einsum("bhqk,bhkw->bqkhw", weights, values[:, :, keys])
+            if self._branch.gate is not None:
+                # The gate of a query acts on the output of each head, before the projection.
+                gate = self._branch.gate[:, rows].reshape(batch, -1, 1, n_heads, width)
+                gated = gated * gate[:, :, :, chosen].to(gated)
             yield rows, self._transform(gated.flatten(-2) @ matrix.flatten(0, 1), norms)
 
     def _transform(self, vectors: Tensor, norms: int) -> Tensor:

@@ -20,7 +20,10 @@ from attnflow.models.capture.call import (
     describe_model,
     name_layers,
 )
+from attnflow.models.capture.mixers import find_mixers, observe_mixers
 from attnflow.models.loading import evaluation_mode
+from attnflow.models.token_ids import without_cache
+from attnflow.models.wrappers import unwrap, without_compilation
 
 
 def run_model(
@@ -36,12 +39,15 @@ def run_model(
     observer: called with each layer's AttentionCall, in the order in which layers run.
     differentiable: whether to record the operations for gradients.
     values: whether the observer needs values. The weights that a model returns do not suffice then.
+    A cache of earlier tokens is ignored if the input has these tokens as well.
     Training flags and attention implementation of the model are restored, also after an error.
     """
     check_arguments(model, inputs)
-    model = getattr(model, "_orig_mod", model)  # torch.compile fuses attention into its kernels
+    inputs = without_cache(inputs)
+    model = unwrap(model)
     observer = name_layers(model, observer)
-    with evaluation_mode(model), torch.enable_grad() if differentiable else torch.no_grad():
+    gradients = torch.enable_grad() if differentiable else torch.no_grad()
+    with evaluation_mode(model), without_compilation(model), gradients:
         # Hooks are imported where they are used: plain torch models do not need transformers.
         if not _has_transformers_model(model):
             from attnflow.models.capture import torch_hooks
@@ -58,18 +64,21 @@ def run_model(
             observer(call)
 
         wanted = _wants_weights(model, inputs)
-        if transformers_hooks.uses_registry(model):
-            with transformers_hooks.observe_model(model, count_calls, returns_weights=wanted):
-                output = model(**inputs)
-            if calls_seen or "output_attentions" not in signature(model.forward).parameters:
-                return output
-        elif _implementation(model) == "sdpa" and not wanted:  # calls the function of torch itself
-            from attnflow.models.capture import torch_hooks
+        with observe_mixers(model, count_calls) as observe:
+            if transformers_hooks.uses_registry(model):
+                with transformers_hooks.observe_model(model, observe, returns_weights=wanted):
+                    output = model(**inputs)
+                if calls_seen or "output_attentions" not in signature(model.forward).parameters:
+                    return output
+            elif _implementation(model) == "sdpa" and not wanted:  # calls the function of torch
+                from attnflow.models.capture import torch_hooks
 
-            with torch_hooks.observe_model(model, count_calls):
-                output = model(**inputs)
-            if calls_seen:
-                return output
+                with torch_hooks.observe_model(model, observe):
+                    output = model(**inputs)
+                if calls_seen:
+                    return output
+            elif find_mixers(model):
+                return model(**inputs)
         if values:
             return _run_observing_products(model, inputs, observer)
         return _run_returning_weights(model, inputs, observer)

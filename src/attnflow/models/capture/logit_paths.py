@@ -58,16 +58,16 @@ def capture_logit_paths(model: nn.Module, inputs: Mapping[str, Any], target: Tar
             expected="a model whose last layer is followed by normalization and a head",
             fix="Use input_gradients or blank_out.",
         )
-    layers = tuple(found[i] for i in range(len(found)))
+    indices = sorted(found)  # without layers of which only the residual is known
+    layers = tuple(found[i] for i in indices)
+    kinds = tuple(roles.roles[i] for i in indices)
     direction = last[1].pull_back(gradient.reshape(layers[-1].added.shape))
     directions = []
-    for role, layer in zip(reversed(roles.roles), reversed(layers), strict=True):
+    for role, layer in zip(reversed(kinds), reversed(layers), strict=True):
         if role == "encoder":
             direction = torch.zeros_like(layer.added)
         direction = layer.pull_back(direction)
         directions.append(direction)
-    first = next(i for i, role in enumerate(roles.roles) if role != "encoder")
+    first = next(i for i, role in enumerate(kinds) if role != "encoder")
     entry = directions[len(layers) - 1 - first]
-    return LogitPaths(
-        score.detach(), tuple(roles.roles), layers, tuple(reversed(directions)), entry
-    )
+    return LogitPaths(score.detach(), kinds, layers, tuple(reversed(directions)), entry)

@@ -39,7 +39,7 @@ def merge_call(call: AttentionCall, heads: Heads) -> Tensor:
     n_heads = call.shape[1]
     if isinstance(heads, int) and -n_heads <= heads < n_heads:
         first = heads % n_heads
-        return remove_sink(call, call.weights(slice(first, first + 1)))[:, 0]
+        return as_shares(call, call.weights(slice(first, first + 1)))[:, 0]
     if isinstance(heads, str) and heads in COMBINE:
         merged = _combine_heads(call, heads)
         if heads == "min":  # may leave a row empty, which merge_heads refuses
@@ -47,7 +47,7 @@ def merge_call(call: AttentionCall, heads: Heads) -> Tensor:
         # The sum is 0 only for padding in models that return weights; such rows stay 0.
         sums = merged.sum(-1, keepdim=True).clamp_min_(torch.finfo(merged.dtype).tiny)
         return merged.div_(sums)
-    return merge_examples(remove_sink(call, call.weights()), heads, call.layer)
+    return merge_examples(as_shares(call, call.weights()), heads, call.layer)
 
 
 def _combine_heads(call: AttentionCall, heads: str) -> Tensor:
@@ -58,7 +58,7 @@ def _combine_heads(call: AttentionCall, heads: str) -> Tensor:
         weights = call.weights()
         if writer is not None:
             writer.set_output(weights)
-        return reduce(remove_sink(call, weights), dim=1)
+        return reduce(as_shares(call, weights), dim=1)
     batch, _, n_queries, n_keys = call.shape
     merged: Tensor | None = None
     scratch = Scratch()
@@ -66,7 +66,7 @@ def _combine_heads(call: AttentionCall, heads: str) -> Tensor:
         weights = call.weights(some_heads, rows, scratch)
         if writer is not None:
             writer.write_output(weights, some_heads, rows)
-        weights = remove_sink(call, weights)
+        weights = as_shares(call, weights)
         if merged is None:
             merged = weights.new_empty(batch, n_queries, n_keys)
         part = merged[:, rows]
@@ -112,11 +112,16 @@ def merge_examples(weights: Tensor, heads: Heads, layer: str) -> Tensor:
     return torch.stack([merge_heads(example, heads, layer) for example in weights])
 
 
-def remove_sink(call: AttentionCall, weights: Tensor) -> Tensor:
+def as_shares(call: AttentionCall, weights: Tensor) -> Tensor:
     """Rescale weights to rows that sum to 1, if a sink takes part of the weight.
 
-    A sink has no value, so no information reaches a position through it.
+    A sink has no value, so no information reaches a position through it. Of weights that can be
+    negative, the absolute values count.
     """
+    if call.signed:
+        weights = weights.abs()
+        sums = weights.sum(-1, keepdim=True)
+        return weights / sums.clamp_min(torch.finfo(weights.dtype).tiny)
     if isinstance(call, DotProductCall) and call.sinks is not None:
         rescaled: Tensor = rescale_rows(weights)
         return rescaled
@@ -148,7 +153,7 @@ class KeptHeads:
             return
         with torch.no_grad():
             halves = [
-                remove_sink(call, call.weights(slice(head, head + 1))).to(torch.float16).cpu()
+                as_shares(call, call.weights(slice(head, head + 1))).to(torch.float16).cpu()
                 for head in range(n_heads)
             ]
         self._layers.append(torch.cat(halves, 1))

@@ -23,14 +23,16 @@ from attnflow.models.capture.call import (
 )
 from attnflow.models.capture.forward import check_arguments
 from attnflow.models.capture.merge import merge_call
+from attnflow.models.capture.mixers import find_mixers
 from attnflow.models.capture.roles import Roles
 from attnflow.models.loading import evaluation_mode
 
 
 def supports_padded_batches(model: nn.Module) -> bool:
-    """Whether the model uses the attention registry and is not an encoder-decoder."""
+    """Whether the model has attention of the registry only, and is not an encoder-decoder."""
     return (
-        bool(transformers_hooks.outermost_models(model))
+        not find_mixers(model)
+        and bool(transformers_hooks.outermost_models(model))
         and transformers_hooks.uses_registry(model)
         and not Roles(model).is_encoder_decoder
     )

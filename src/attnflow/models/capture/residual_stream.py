@@ -8,20 +8,22 @@ and normalization until it is added to a tensor that existed before. Nothing her
 modules.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from attnflow.errors import AttentionError
 from attnflow.models.capture.affine import Affine
 from attnflow.models.capture.call import AttentionCall, describe_model
+from attnflow.models.capture.linear_modules import hides_operations, measure_linear
+from attnflow.models.capture.steps import PROJECTIONS, STEPS, Followed, TracedLayer
 
 # Operations that change the shape or type of a tensor, but not what a position holds.
 SHAPES = frozenset(
@@ -33,61 +35,6 @@ SHAPES = frozenset(
 )
 
 _MULTI_HEAD = signature(functional.multi_head_attention_forward)
-
-
-@dataclass(eq=False)
-class TracedLayer:
-    """One attention layer: its call, and how its output enters the residual stream.
-
-    index: of the layer, from 0.
-    branch: the map from the heads' output [batch, positions, heads * width] to what is added.
-    residual: [batch, positions, hidden], the residual stream that it is added to.
-    added: [batch, positions, hidden], what the model itself added for this layer.
-    norms: the normalization of the sum, in models with post-normalization; then, if a feed-forward
-    layer follows, the normalization after that layer.
-    normalized: the sum after its normalization.
-    """
-
-    call: AttentionCall
-    index: int
-    branch: Affine | None = None
-    residual: Tensor | None = None
-    added: Tensor | None = None
-    norms: list[Affine] = field(default_factory=list)
-    normalized: Tensor | None = None
-
-    @property
-    def positions(self) -> tuple[int, int]:
-        """The sizes of the batch and of the positions."""
-        return self.call.shape[0], self.call.shape[2]
-
-
-# What a followed tensor is: attention on its way to the residual stream; the mean of that over its
-# features; the stream after the sum, possibly normalized; the stream after the feed-forward layer,
-# if it is normalized before the next layer ("block"), or left as it is ("tail").
-Stage: TypeAlias = Literal["branch", "mean", "stream", "block", "tail"]
-
-
-@dataclass(frozen=True, eq=False)
-class _Followed:
-    """A tensor that is followed, and its map from the start of its stage.
-
-    sequence_first: whether its axes are [positions, batch, ...].
-    addend: the branch of attention alone, if another branch was added to it.
-    """
-
-    tensor: Tensor
-    layer: TracedLayer
-    stage: Stage
-    map: Affine
-    sequence_first: bool = False
-    addend: Tensor | None = None
-
-    def batched(self, tensor: Tensor) -> Tensor:
-        """A tensor with the axes of this one, as [batch, positions, features]."""
-        if self.sequence_first:
-            tensor = tensor.transpose(0, 1)
-        return tensor.detach().reshape(*self.layer.positions, -1)
 
 
 class ResidualStream(TorchFunctionMode):
@@ -105,9 +52,11 @@ class ResidualStream(TorchFunctionMode):
         self.on_layer = on_layer
         self.n_layers = 0
         self.open: list[TracedLayer] = []
-        self.followed: dict[int, _Followed] = {}
+        self.followed: dict[int, Followed] = {}
         # Tensors computed since the last attention. They are kept, so that no id is used twice.
         self.recent: dict[int, Tensor] = {}
+        # Tensors computed from the branch of attention by other steps than those that are followed.
+        self.lost: dict[int, Tensor] = {}
         self.output: Tensor | None = None  # of attention, within the current operation
         self.paused = False  # while a complete layer is handed over
         self.last: tuple[Tensor, Affine] | None = None
@@ -123,12 +72,50 @@ class ResidualStream(TorchFunctionMode):
         self.n_layers += 1
         self.open.append(layer)
         self.recent = {}
+        self.lost = {}
         call.on_output = partial(self._follow_output, layer)
+
+    def skip(self) -> None:
+        """Count a layer that is not followed."""
+        self.n_layers += 1
 
     def finish(self) -> None:
         """Complete the layers that are still open."""
         for layer in list(self.open):
             self._complete(layer)
+
+    @contextmanager
+    def follow_modules(self, model: nn.Module) -> Iterator[None]:
+        """Follow linear modules of the model whose operations cannot be seen, as quantized ones."""
+        hooks = []
+        for module in model.modules():
+            if hides_operations(module):
+                hooks.append(module.register_forward_pre_hook(self._enter_module))
+                hooks.append(module.register_forward_hook(self._leave_module, always_call=True))
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _enter_module(self, *_: Any) -> None:
+        self.paused = True
+
+    def _leave_module(self, module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
+        """Follow a linear module from its argument to its result; None after an error."""
+        if isinstance(result, Tensor):
+            source = self._find(args[0])
+            if source is None:
+                self.recent[id(result)] = result
+            elif source.stage == "branch":
+                self._measure_module(source, module, result)
+        self.paused = False
+
+    def _measure_module(self, source: Followed, module: nn.Module, result: Tensor) -> None:
+        measured = measure_linear(module, source.tensor, result)
+        if measured is not None:
+            matrix, bias = measured
+            self._advance(source, source.map.project(matrix, source.batched(bias)), result)
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -161,19 +148,20 @@ class ResidualStream(TorchFunctionMode):
     def _follow_output(self, layer: TracedLayer, output: Tensor) -> None:
         """Begin with the output of attention, [batch, queries, heads, width] in some order."""
         self.output = output
-        self._keep(_Followed(output, layer, "branch", Affine()))
+        first = layer.call.features_first
+        self._keep(Followed(output, layer, "branch", Affine(), features_first=first))
 
     def _follow_module(self, arguments: dict[str, Any], output: Tensor) -> None:
         """Follow nn.MultiheadAttention, which projects the heads inside one function of torch."""
         start = self.followed[id(self.output)]
         projected = start.map.project(arguments["out_proj_weight"].T, arguments["out_proj_bias"])
         is_batch = output.dim() == 3
-        self._keep(_Followed(output, start.layer, "branch", projected, sequence_first=is_batch))
+        self._keep(Followed(output, start.layer, "branch", projected, sequence_first=is_batch))
 
-    def _find(self, value: Any) -> _Followed | None:
+    def _find(self, value: Any) -> Followed | None:
         return self.followed.get(id(value)) if isinstance(value, Tensor) else None
 
-    def _keep(self, followed: _Followed) -> None:
+    def _keep(self, followed: Followed) -> None:
         self.followed[id(followed.tensor)] = followed
 
     def _follow(
@@ -182,19 +170,24 @@ class ResidualStream(TorchFunctionMode):
         """Follow one operation from its arguments to its result."""
         sources = [found for found in map(self._find, args) if found is not None]
         if not sources:
-            if not self._only_scales(name, args):
+            if any(id(arg) in self.lost for arg in args):
+                self.lost[id(result)] = result
+            elif not self._only_scales(name, args):
                 self.recent[id(result)] = result
-        elif name in SHAPES:
+        elif name in SHAPES or (name == "getitem" and result.shape == args[0].shape):
             source = sources[0]
-            swaps = name in {"transpose", "swapaxes"} and {*args[1:3]} == {0, 1}
-            turned = source.sequence_first != (swaps and source.map.matrix is not None)
-            self._keep(replace(source, tensor=result, sequence_first=turned))
+            swapped = {*args[1:3]} if name in {"transpose", "swapaxes"} else set()
+            turned = source.sequence_first != (swapped == {0, 1} and source.map.matrix is not None)
+            last = source.features_first and swapped not in ({1, 2}, {-1, -2})
+            self._keep(replace(source, tensor=result, sequence_first=turned, features_first=last))
         elif name in {"add", "iadd"}:
             self._follow_sum(args[0], args[1], result)
         elif name in STEPS and len(sources) == 1:
             self._follow_step(sources[0], name, args, kwargs, result)
         elif name == "sub" and sources[0].tensor is args[0] and sources[-1].stage == "mean":
             self._advance(sources[0], sources[0].map.center(), result)
+        if id(result) not in self.followed and any(source.stage == "branch" for source in sources):
+            self.lost[id(result)] = result
 
     def _only_scales(self, name: str, args: tuple[Any, ...]) -> bool:
         """Whether an operation only scales or reshapes a tensor that is older than attention."""
@@ -205,7 +198,7 @@ class ResidualStream(TorchFunctionMode):
 
     def _follow_step(
         self,
-        source: _Followed,
+        source: Followed,
         name: str,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -216,15 +209,15 @@ class ResidualStream(TorchFunctionMode):
             return
         if name == "mean":
             if kwargs.get("dim", args[1] if len(args) > 1 else None) in (-1, (-1,), [-1]):
-                self._keep(_Followed(result, source.layer, "mean", source.map))
+                self._keep(Followed(result, source.layer, "mean", source.map))
             return
         self._advance(source, STEPS[name](source, args, kwargs), result)
         if source.stage == "block" and name == "layer_norm":
             self._complete(source.layer)
 
-    def _advance(self, source: _Followed, step: Affine | None, result: Tensor) -> None:
+    def _advance(self, source: Followed, step: Affine | None, result: Tensor) -> None:
         """Follow the result of an operation; step: its map from the start of the stage."""
-        if step is None:
+        if step is None or source.beside:
             return
         self._keep(replace(source, tensor=result, map=step))
         if source.stage == "block" and step.scale is not None:
@@ -246,35 +239,40 @@ class ResidualStream(TorchFunctionMode):
         elif found.stage == "stream" and getattr(other, "shape", None) == found.tensor.shape:
             self._leave_stream(found, result)
 
-    def _follow_branch_sum(self, branch: _Followed, other: Any, result: Tensor) -> None:
+    def _follow_branch_sum(self, branch: Followed, other: Any, result: Tensor) -> None:
         found = self._find(other)
         if found is not None and found.stage == "branch":
-            self._advance(branch, branch.map.join(found.map), result)
+            if found.layer is branch.layer:
+                self._advance(branch, branch.map.join(found.map), result)
+            else:
+                beside = (*branch.beside, found, *found.beside)
+                self._keep(replace(branch, tensor=result, addend=branch.alone, beside=beside))
             return
         if not isinstance(other, Tensor) or other.dim() <= 1:
             self._advance(branch, branch.map.add(other), result)
             return
-        if other.shape != branch.tensor.shape:
+        if other.shape != branch.tensor.shape or id(other) in self.lost:
             return
-        alone = branch.tensor if branch.addend is None else branch.addend
         if id(other) in self.recent:  # another branch, as in parallel blocks
-            self._keep(replace(branch, tensor=result, addend=alone))
+            self._keep(replace(branch, tensor=result, addend=branch.alone))
             return
+        for member in (branch, *branch.beside):
+            member.layer.branch = member.map
+            member.layer.added = member.batched(member.alone)
+            member.layer.residual = branch.batched(other)
         layer = branch.layer
-        layer.branch = branch.map
-        layer.added = branch.batched(alone)
-        layer.residual = branch.batched(other)
         if found is not None and found.stage == "block":
             self._complete(found.layer)
         elif found is not None:  # no feed-forward layer in between
             self._leave_stream(found, None)
         if branch.addend is not None:
-            self._complete(layer)
+            for member in sorted((branch, *branch.beside), key=lambda member: member.layer.index):
+                self._complete(member.layer)
             self._start_tail(branch, result)
         else:
-            self._keep(_Followed(result, layer, "stream", Affine(), branch.sequence_first))
+            self._keep(Followed(result, layer, "stream", Affine(), branch.sequence_first))
 
-    def _leave_stream(self, stream: _Followed, result: Tensor | None) -> None:
+    def _leave_stream(self, stream: Followed, result: Tensor | None) -> None:
         """Note how the stream enters the next layer: normalized, or as it is.
 
         result: the stream after a feed-forward layer; None if an attention layer follows.
@@ -290,12 +288,13 @@ class ResidualStream(TorchFunctionMode):
         if result is None:
             self._complete(layer)
         else:
-            self._keep(_Followed(result, layer, "block", Affine(), stream.sequence_first))
+            self._keep(Followed(result, layer, "block", Affine(), stream.sequence_first))
 
-    def _start_tail(self, source: _Followed, result: Tensor) -> None:
+    def _start_tail(self, source: Followed, result: Tensor) -> None:
         """Follow the stream after a block, in case no other attention layer comes after it."""
         self.last = result, Affine()
-        self._keep(replace(source, tensor=result, stage="tail", map=Affine(), addend=None))
+        tail = replace(source, tensor=result, stage="tail", map=Affine(), addend=None, beside=())
+        self._keep(tail)
 
     def _complete(self, layer: TracedLayer) -> None:
         """Hand over a layer, and forget its tensors."""
@@ -316,97 +315,3 @@ class ResidualStream(TorchFunctionMode):
             self.on_layer(layer)
         finally:
             self.paused = False
-
-
-def _project(source: _Followed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Affine | None:
-    """F.linear(input, weight, bias)."""
-    weight = args[1] if len(args) > 1 else kwargs["weight"]
-    bias = args[2] if len(args) > 2 else kwargs.get("bias")
-    return source.map.project(weight.T, bias) if args[0] is source.tensor else None
-
-
-def _add_product(source: _Followed, args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
-    """torch.addmm(bias, input, weight)."""
-    return source.map.project(args[2], args[0]) if args[1] is source.tensor else None
-
-
-def _multiply_matrix(source: _Followed, args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
-    """torch.matmul(input, weight)."""
-    fits = args[0] is source.tensor and args[1].dim() == 2
-    return source.map.project(args[1], None) if fits else None
-
-
-def _multiply(source: _Followed, args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
-    return _scale(source, args[1] if args[0] is source.tensor else args[0])
-
-
-def _divide(source: _Followed, args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
-    return _scale(source, 1 / args[1]) if args[0] is source.tensor else None
-
-
-def _negate(source: _Followed, _args: tuple[Any, ...], _: dict[str, Any]) -> Affine | None:
-    return _scale(source, -1.0)
-
-
-def _scale(source: _Followed, factor: Any) -> Affine | None:
-    batch, n = source.layer.positions
-    if isinstance(factor, Tensor) and factor.dim() > 1:
-        in_order = source.tensor.shape[:2] == (batch, n)
-        if in_order and factor.numel() > batch * n:  # a factor for each head, or for each feature
-            factor = factor.broadcast_to(source.tensor.shape)
-        elif factor.dim() == 3 and source.sequence_first:
-            factor = factor.transpose(0, 1)
-    return source.map.multiply(factor, source.layer.positions)
-
-
-def _layer_norm(source: _Followed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Affine | None:
-    """F.layer_norm(input, normalized_shape, weight, bias, eps), with its statistics frozen."""
-    bound = _LAYER_NORM.bind(*args, **kwargs)
-    bound.apply_defaults()
-    value = source.batched(source.tensor)
-    value = value.to(torch.promote_types(value.dtype, torch.float32))
-    deviation = (value.var(-1, unbiased=False, keepdim=True) + bound.arguments["eps"]).rsqrt()
-    return _normalized(source.map.center(), deviation, source, bound.arguments)
-
-
-def _rms_norm(source: _Followed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Affine | None:
-    """F.rms_norm(input, normalized_shape, weight, eps), with its statistics frozen."""
-    bound = _RMS_NORM.bind(*args, **kwargs)
-    bound.apply_defaults()
-    value = source.batched(source.tensor)
-    value = value.to(torch.promote_types(value.dtype, torch.float32))
-    eps = bound.arguments["eps"] or torch.finfo(source.tensor.dtype).eps
-    length = (value.square().mean(-1, keepdim=True) + eps).rsqrt()
-    return _normalized(source.map, length, source, bound.arguments)
-
-
-def _normalized(
-    step: Affine | None, scale: Tensor, source: _Followed, arguments: dict[str, Any]
-) -> Affine | None:
-    """Follow a map by a factor per position, then by weight and bias of the normalization."""
-    step = step and step.multiply(scale, source.layer.positions)
-    for name in ("weight", "bias"):
-        value = arguments.get(name)
-        if step is not None and value is not None:
-            is_weight = name == "weight"
-            step = step.multiply(value, source.layer.positions) if is_weight else step.add(value)
-    return step
-
-
-_LAYER_NORM = signature(functional.layer_norm)
-_RMS_NORM = signature(functional.rms_norm)
-
-PROJECTIONS: dict[str, Callable[..., Affine | None]] = {
-    "linear": _project,
-    "addmm": _add_product,
-    "matmul": _multiply_matrix,
-}
-STEPS: dict[str, Callable[..., Affine | None]] = {
-    **PROJECTIONS,
-    "mul": _multiply,
-    "div": _divide,
-    "neg": _negate,
-    "mean": lambda *_: None,
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
-}

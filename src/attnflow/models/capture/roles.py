@@ -1,10 +1,11 @@
 """The role of each attention call: in a single stack, an encoder, a decoder, or between the two.
 
-`Roles` also refuses models whose calls do not form one graph, such as CLIP, which runs two stacks
-side by side.
+A decoder that has image or audio tokens among its own, as in LLaVA, is a single stack; what encodes
+them is outside the graph. `Roles` also refuses models whose calls do not form one graph, such as
+CLIP, which runs two stacks side by side.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, Literal, TypeAlias
@@ -13,9 +14,15 @@ from torch import nn
 
 from attnflow.errors import AttentionError
 from attnflow.models.capture.call import AttentionCall, ReturnedCall, describe_model
+from attnflow.models.capture.mixers import MixingCall, ResidualOnlyCall
 
 # "self" is the only role in a model that is not an encoder-decoder.
 Role: TypeAlias = Literal["self", "encoder", "decoder", "cross"]
+
+# Entries of configurations: the tokens of a text that stand for parts of something else.
+MEDIA_TOKENS = tuple(
+    f"{kind}_token_{name}" for kind in ("image", "audio", "video") for name in ("id", "index")
+)
 
 
 class Roles:
@@ -29,10 +36,15 @@ class Roles:
         encoder, decoder = _find_encoder_decoder(model)
         self.encoder = set() if encoder is None else {id(module) for module in encoder.modules()}
         self.decoder = set() if decoder is None else {id(module) for module in decoder.modules()}
+        language = None if self.decoder else _find_language_model(model)
+        self.stack = None if language is None else {id(module) for module in language.modules()}
         self.modules: list[nn.Module | None] = []
         self.runs: dict[str, int] = {}  # how often each model of transformers inside ran
         self.roles: list[Role] = []
         self.shapes: list[tuple[int, int, int, int]] = []
+        # The layers without attention, from 0, by the class of their module.
+        self.mixing: dict[int, str] = {}
+        self.residual_only: dict[int, str] = {}
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -61,8 +73,12 @@ class Roles:
             for hook in hooks:
                 hook.remove()
 
+    def has(self, call: AttentionCall) -> bool:
+        """Whether a call belongs to the graph; those of an image encoder do not."""
+        return self.stack is None or id(call.module) in self.stack
+
     def add(self, call: AttentionCall) -> Role:
-        """Record the next call, and return its role.
+        """Record the next call, name it by its number, and return its role.
 
         Raises AttentionError for self-attention with different numbers of queries and keys.
         """
@@ -72,18 +88,27 @@ class Roles:
                 role = "encoder"
             else:
                 role = "cross" if self.roles and self.roles[-1] == "decoder" else "decoder"
+        call.layer = f"layer {len(self.roles) + 1}"
         self._check_square(call, role)
+        for kind, layers in ((MixingCall, self.mixing), (ResidualOnlyCall, self.residual_only)):
+            if isinstance(call, kind):
+                layers[len(self.roles)] = type(call.module).__name__
         self.modules.append(call.module)
         self.roles.append(role)
         self.shapes.append(call.shape)
         return role
+
+    def describe_mixers(self) -> dict[str, str]:
+        """What to say in the settings of a graph about layers without attention."""
+        kinds = {"mixing": self.mixing, "residual_only": self.residual_only}
+        return {name: _list_layers(layers) for name, layers in kinds.items() if layers}
 
     def finish(self) -> None:
         """Check that all calls together form one stack, or an encoder-decoder.
 
         Raises AttentionError if they do not, or if there are none.
         """
-        if not self.roles:
+        if len(self.roles) == len(self.residual_only):
             raise AttentionError(
                 f"{describe_model(self.model)} ran without attention",
                 expected="at least one attention layer",
@@ -173,9 +198,30 @@ def _find_encoder_decoder(model: nn.Module) -> tuple[nn.Module | None, nn.Module
     return None, None
 
 
+def _find_language_model(model: nn.Module) -> nn.Module | None:
+    """The decoder inside a model that puts image or audio tokens among those of the text."""
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if not _is_transformers_model(module) or not hasattr(config, "text_config"):
+            continue
+        if any(getattr(config, name, None) is not None for name in MEDIA_TOKENS):
+            decoder = module.get_decoder()  # type: ignore[operator]
+            return decoder if isinstance(decoder, nn.Module) and decoder is not module else None
+    return None
+
+
 def _is_transformers_model(module: nn.Module) -> bool:
     """Whether the module is a model of transformers, which is not imported here."""
     return hasattr(module, "config") and hasattr(module, "set_attn_implementation")
+
+
+def _list_layers(layers: Mapping[int, str]) -> str:
+    """Layers by the class of their module, such as "1, 3 (MambaMixer)"."""
+    classes = dict.fromkeys(layers.values())
+    return "; ".join(
+        f"{', '.join(str(i + 1) for i, kind in layers.items() if kind == name)} ({name})"
+        for name in classes
+    )
 
 
 def _describe_sizes(shapes: Sequence[tuple[int, int, int, int]]) -> str:

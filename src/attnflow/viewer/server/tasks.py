@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from logging import ERROR, getLogger
+from os.path import exists, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -207,7 +208,7 @@ def load_models(names: Sequence[str], report: Report) -> "list[LoadedModel]":
 
 def display_name(name: str) -> str:
     """The name of a model on the page: for a folder, its last part."""
-    return Path(name).resolve().name if Path(name).exists() else name
+    return Path(name).resolve().name if exists(name) else name  # noqa: PTH110 - no error if it is long
 
 
 def describe_model(model: "LoadedModel") -> ModelInfo:
@@ -241,7 +242,8 @@ def _list_classes(model: "LoadedModel") -> tuple[str, ...]:
 def _is_vision_model(name: str) -> bool:
     """Whether a name is the folder of a vision model: with an image processor, no tokenizer."""
     folder = Path(name)
-    return (folder / "preprocessor_config.json").is_file() and not any(folder.glob("*token*"))
+    is_there = isfile(folder / "preprocessor_config.json")  # noqa: PTH113 - no error if it is long
+    return is_there and not any(folder.glob("*token*"))
 
 
 def _check_kind(model: Any, *, image: bool) -> None:

@@ -11,7 +11,7 @@ from attnflow.evaluation.metrics import METRICS
 from attnflow.study.charts import draw_curve_chart, draw_gain, draw_rank_chart
 from attnflow.study.disagreement import paint
 from attnflow.study.findings import gather_results, is_circular, number, p_text
-from attnflow.study.report import build_report, write_report
+from attnflow.study.html_report import build_report, write_report
 from attnflow.study.reproduction import open_manifest, python_call, shell_call
 from attnflow.study.table import mean_ranks
 from tests.refusal import refusal

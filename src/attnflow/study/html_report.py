@@ -36,6 +36,7 @@ from attnflow.study.findings import (
     p_text,
     select_explainers,
     state_answer,
+    state_copies,
 )
 from attnflow.study.reproduction import open_manifest, python_call, shell_call
 from attnflow.study.study import Study
@@ -215,7 +216,8 @@ def _measured(results: Results) -> str:
         "<p>Metrics that read the same curves are not independent: being first by several of them "
         "is less than it seems. Tests are paired by text (Wilcoxon), compare each explainer with "
         "random scores, and are corrected for their number within each table (Holm), not across "
-        "tables. Intervals are bootstrapped over texts, at 95 %.</p>"
+        "tables; explainers that are the same on all texts count once. Intervals are bootstrapped "
+        "over texts, at 95 %.</p>"
     )
     return f"<dl>{items}</dl>{tabulate(['metric', 'better', 'definition'], rows, caption)}{note}"
 
@@ -230,7 +232,8 @@ def _overview(results: Results) -> str:
         "<p>The rank of each explainer among all on the same text, averaged over texts: 1 is the "
         "best. Stronger colors are better ranks.</p>"
     )
-    return intro + "".join(_rank_map(results, choice) for choice in results.choices)
+    copies = f"<p>{write(state_copies(results))}</p>" if results.copies else ""
+    return intro + "".join(_rank_map(results, choice) for choice in results.choices) + copies
 
 
 def _rank_map(results: Results, choice: Choice) -> str:
@@ -251,6 +254,7 @@ def _rank_map(results: Results, choice: Choice) -> str:
         f'<tr class="{kind_of(name)}"><th scope="row">{write(explainer_title(name))}</th>'
         f"{''.join(cell(name, metric) for metric in ('', *results.metrics))}</tr>"
         for name in sorted(averages, key=lambda name: averages[name])
+        if name not in results.copies
     ]
     head = ["explainer", "all metrics", *(write(METRICS[m].title) for m in results.metrics)]
     caption = f"Mean ranks over {results.study.n_texts} texts; {write(choice)}"
@@ -311,8 +315,11 @@ def _metric_row(row: Row, table: MetricTable) -> str:
         f"{row.wins} / {row.ties} / {row.losses}", str(row.n), number(row.seconds),
         f"{row.megabytes:.0f}" if np.isfinite(row.megabytes) else "-",
     ]  # fmt: skip
+    same = ""
+    if row.copy_of:
+        same = f'<br><span class="faint">= {write(explainer_title(row.copy_of))}</span>'
     return (
-        f'<tr class="{kind_of(row.explainer)}"><th scope="row">{write(row.title)}</th>'
+        f'<tr class="{kind_of(row.explainer)}"><th scope="row">{write(row.title)}{same}</th>'
         f'<td>{verdict}</td><td class="bar">{draw_gain(row, table)}</td>'
         + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         + "</tr>"
@@ -322,6 +329,8 @@ def _metric_row(row: Row, table: MetricTable) -> str:
 def _difference_diagram(results: Results, metric: str, choice: Choice) -> str:
     """Return the critical-difference diagram of a metric, and what the Friedman test says."""
     ranks, n = results.ranks[metric, choice]
+    copies = {row.explainer for row in results.table(metric, choice).rows if row.copy_of}
+    ranks = {name: value for name, value in ranks.items() if name not in copies}
     if len(ranks) < 2 or n < 2:
         return ""
     names = list(results.study.explainers)

@@ -132,6 +132,8 @@ def name_text(explanation: Explanation) -> str:
     if is_chat and offsets is not None:
         spans = [span for span in offsets[asked[-1].start : asked[-1].stop] if span is not None]
         text = text[spans[0][0] : spans[-1][1]] if spans else text
+    elif answer is None and len(asked) > 1:
+        text = text.replace("\n", " | ", 1)  # between the texts of a pair
     return text.strip() or " ".join(explanation.tokens)
 
 

@@ -26,6 +26,7 @@ const MAX_CELL = 40;
 const MOST_LEFT = 150; // width of the labels of rows
 const LABEL = 12;
 const PER_ROW = "per row";
+const TALL = 560; // maps of at most this height do not scroll up and down
 
 /** The rows of the token map. */
 export interface AlignedRow extends AnswerItem {
@@ -110,7 +111,7 @@ export function alignmentScene(
   return {
     width: axis.left + axis.width + 8,
     height,
-    visible: Math.max(240, room),
+    visible: Math.max(TALL, room),
     focus: null,
     focusY: chosen && !explainsAll(snapshot, rows) ? top + rows.indexOf(chosen) * CELL : null,
     note: [{ text: `${title} at ${describeLayerOf(snapshot)}. ${colors}` }],

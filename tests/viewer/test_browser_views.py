@@ -180,7 +180,7 @@ def test_tab_reaches_everything(viewer):
     for _ in range(35):
         page.keyboard.press("Tab")
         reached.add(page.evaluate(focused))
-    names = "view-text layer search threshold top-k special words normalize scale sentence"
+    names = "view-text layer search threshold top-k special units normalize scale sentence"
     assert {
         *names.split(),
         "export-csv",

@@ -22,6 +22,9 @@ import { dialogueLines, DialogueView } from "../views/dialogue.ts";
 import { MethodRows, TextView } from "../views/text.ts";
 
 const NARROW = 480;
+const LONG = 90; // tokens from which on a text scrolls
+const LONG_ANSWER = 250; // with an answer
+const LEGEND = 30; // pixels below the text
 const BELOW = 12; // pixels to leave free at the end of the window
 
 interface Room {
@@ -165,7 +168,11 @@ export class Panel {
       this.stage.show(this.scene, `${describeRow(snapshot)}. Use arrow keys to move.`);
     else {
       this.text.element.classList.toggle("short", scores.n <= 30);
-      this.text.element.classList.toggle("long", scores.n > (scores.example.answer ? 250 : 90));
+      const long = scores.n > (scores.example.answer ? LONG_ANSWER : LONG);
+      this.text.element.classList.toggle("long", long);
+      // The answer, at the end of a long text, stays in sight.
+      const tall = scores.example.answer && long ? `${this.room.height - LEGEND}px` : "";
+      this.text.element.style.maxHeight = tall;
       this.text.show(snapshot, range);
     }
     this.showCue(state.view);

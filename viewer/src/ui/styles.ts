@@ -117,17 +117,17 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .chip.match { text-decoration: underline 3px var(--match); text-underline-offset: 4px; }
 .chip.traced { box-shadow: inset 0 0 0 2px var(--bottleneck); }
 .chip.chosen { box-shadow: 0 0 0 2px var(--ground), 0 0 0 4px var(--accent); }
-.dialogue { display: grid; gap: 10px; font-size: 17px; line-height: 1.75; border-radius: 6px;
+.dialogue { display: grid; grid-auto-rows: max-content; gap: 10px; font-size: 17px; line-height: 1.75; border-radius: 6px;
   padding: 2px; outline-offset: 4px; overflow-wrap: anywhere; }
 .dialogue.short { font-size: 20px; }
-.dialogue.long { font-size: 15px; line-height: 1.65; max-height: max(360px, 64vh); overflow-y: auto; }
+.dialogue.long { font-size: 15px; line-height: 1.65; overflow-y: auto; }
 .block { display: grid; grid-template-columns: 84px minmax(0, 1fr); gap: 0 12px;
   border-inline-start: 3px solid var(--faint); padding-inline-start: 10px; }
 .block.answer { border-inline-start-color: var(--accent); background: var(--raised);
   border-radius: 0 6px 6px 0; padding-block: 4px; }
 .block.answer .words { user-select: none; touch-action: pan-y; }
 .block.bare { font-size: 12px; line-height: 1.5; border-color: transparent; }
-.dialogue.long .block.answer { position: sticky; bottom: 0; max-height: 45%; overflow-y: auto; }
+.dialogue.long .block.answer { position: sticky; bottom: 0; max-height: 170px; overflow-y: auto; }
 .role { font-size: 12px; font-weight: 650; color: var(--quiet); padding-top: 5px;
   overflow-wrap: anywhere; }
 .words { white-space: pre-wrap; min-width: 0; }
@@ -266,7 +266,8 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
   .app, .app[data-theme] { ${properties(LIGHT)} padding: 0; print-color-adjust: exact; }
   .controls, .tabs, .tools, .cue, .status, .tooltip, .elsewhere button, dialog,
   .table:not([open]) { display: none !important; }
-  .sentence.long, .dialogue.long, .dialogue.long .block.answer, .outcomes.many, .tables { max-height: none; overflow: visible; background: none; }
+  .sentence.long, .dialogue.long, .dialogue.long .block.answer, .outcomes.many,
+  .tables { max-height: none !important; overflow: visible; background: none; }
   .chip, .ranking li, .outcomes li, tr, .prediction { break-inside: avoid; }
   .app.drawn > .panels { display: none; }
   .app.drawn > .sheet { display: block; }

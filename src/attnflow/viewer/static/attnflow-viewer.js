@@ -126,7 +126,7 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
   border-radius: 0 6px 6px 0; padding-block: 4px; }
 .block.answer .words { user-select: none; touch-action: pan-y; }
 .block.bare { font-size: 12px; line-height: 1.5; border-color: transparent; }
-.dialogue.long .block.answer { position: sticky; bottom: 0; max-height: 170px; overflow-y: auto; }
+.dialogue.long .block.answer { position: sticky; bottom: -2px; max-height: 170px; overflow-y: auto; }
 .role { font-size: 12px; font-weight: 650; color: var(--quiet); padding-top: 5px;
   overflow-wrap: anywhere; }
 .words { white-space: pre-wrap; min-width: 0; }

@@ -39,6 +39,7 @@ SOURCE = "The keys to the cabinet are on the table, and the key to the car is lo
 PARIS = 40  # token index
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
 SCHEMES = ("light", "dark")
+DARK = ("text", "flow", "answer", "alignment")  # shots in both schemes; the others in light only
 DIGITS = Path(__file__).parents[1] / "examples" / "digits_vit.py"
 
 
@@ -115,7 +116,7 @@ def take(browser: Browser, shot: Shot, scheme: str) -> bytes:
     context = browser.new_context(
         viewport={"width": shot.width, "height": 800},
         color_scheme="dark" if scheme == "dark" else "light",
-        device_scale_factor=1.5,
+        device_scale_factor=1.05,
     )
     page = context.new_page()
     page.goto(f"{shot.page.as_uri()}#{quote(json.dumps(shot.state))}")
@@ -152,7 +153,7 @@ def main() -> None:
         digits = options.digits or train_digits(Path(folder) / "digits")
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         for shot in shots(make_pages(Path(folder), digits, options.models)):
-            for scheme in SCHEMES:
+            for scheme in SCHEMES if shot.name in DARK else SCHEMES[:1]:
                 path = out / f"viewer-{shot.name}-{scheme}.png"
                 path.write_bytes(squeeze(take(browser, shot, scheme), shot.colors))
                 print(f"{path}: {path.stat().st_size:,} bytes")

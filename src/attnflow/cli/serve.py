@@ -66,7 +66,7 @@ def serve(  # noqa: PLR0913 - one argument for each option
         int, typer.Option(min=1, help="Number of results to keep; older ones are dropped.")
     ] = 16,
 ) -> None:
-    """Start a local web page: enter a text or a chat, choose a model, and explore the attention.
+    """Start a local web page: enter a text or chat, choose a model, and explore the attention.
 
     Press Ctrl+C to stop.
 

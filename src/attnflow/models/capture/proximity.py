@@ -43,8 +43,9 @@ def score_proximity(
         tile = np.empty(max(TILE_SIZE // n_heads, 64), np.float32)
         column = np.empty(n_queries, np.float32)
         for example in range(batch):
-            layer = [array[example] for array in (*arrays, kept, scores)]
-            score_keys(*layer, *((thread, n_threads, first), (tile, column)))
+            numbers = [array[example] for array in (*arrays, kept, scores)]
+            layer = [*numbers, (thread, n_threads, first), (tile, column)]
+            score_keys(*layer)
 
     if n_threads == 1:
         run(0)

@@ -80,11 +80,13 @@ class ViewOptions(TypedDict, total=False):
 
     method: by default rollout. layer: a number from 1, -1 for the last, which is the default.
     normalize, words, special: as in `Explanation.attribute`. units: "tokens", "words", "sentences"
-    or "segments". top: show only the k best tokens.
+    or "segments". answer: the part of the answer, as text, characters or a range of its tokens.
+    top: show only the k best tokens.
     """
 
     method: str
     layer: int
+    answer: Parts
     normalize: Normalize
     words: bool
     units: str

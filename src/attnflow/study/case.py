@@ -90,8 +90,8 @@ class Question:
     """What is asked about a text; by default, why the model predicts what it predicts.
 
     target, against, position: as in `attnflow.explain`.
-    continuation: the text that a decoder is made to predict; generate: or the number of tokens
-    that it generates itself first, greedily.
+    continuation: the text or token ids that a decoder is made to predict; generate: or the number
+    of tokens that it generates itself first, greedily.
     evidence: the part of the text that decides the prediction: its text, character offsets
     (start, end), or several of either.
     """
@@ -99,7 +99,7 @@ class Question:
     target: int | str | None = None
     against: int | str | None = None
     position: int | str | None = None
-    continuation: str | None = None
+    continuation: str | Sequence[int] | None = None
     generate: int = 0
     evidence: Any = None
 

@@ -82,6 +82,10 @@ def opening_state(explanations: Sequence[Explanation], view: ViewOptions) -> dic
     if "layer" in view:
         deepest = max(explanation.graph.n_layers for explanation in explanations)
         state["layer"] = resolve_layer(deepest, view["layer"])
+    answer = explanations[0].answer
+    if answer is not None and "answer" in view:
+        [row, *_] = answer.rows(view["answer"])
+        state["part"] = [row.positions[0] + 1, row.positions[-1] + 1]  # tokens, after positions
     if "normalize" in view:
         check_normalize(view["normalize"])
         state["normalize"] = view["normalize"]

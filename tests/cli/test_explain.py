@@ -235,7 +235,7 @@ def test_a_page_opens_with_the_options_of_the_command(classifier, tmp_path):
     assert read_header(page)["state"] == {
         "method": "flow",
         "layer": 1,
-        "words": True,
+        "units": "words",
         "normalize": "rows",
         "special": False,
         "topK": 3,

@@ -407,9 +407,26 @@ def _paper(results: Sequence[Result]) -> str:
         "comprehensiveness, sufficiency, Spearman with leave-one-out and evidence, significant "
         "differences from raw attention on the same edges:\n\n"
         + table(["method", "on attention", "on all edges"], lines)
+        + "\n\nClosest to what the paper measures is Spearman with leave-one-out, on attention "
+        "edges. "
+        + " ".join(_name_claims(results, method) for method in ("rollout", "flow"))
         + "\n\nThe gain over raw attention on attention edges with the first replacement, and the "
         "texts won and lost:\n\n" + table(head, rows) + "\n"
     )
+
+
+def _name_claims(results: Sequence[Result], method: str) -> str:
+    """Return the models on which a method correlates better, or worse, than raw attention."""
+    outcomes: dict[str, list[str]] = {"better": [], "worse": []}
+    for result in results:
+        cell = _claim(result, method, "spearman_loo")
+        for outcome, names in outcomes.items():
+            if MARKS[outcome] in cell:
+                names.append(result.title)
+    parts = [
+        f"{outcome} on {join(names) if names else 'none'}" for outcome, names in outcomes.items()
+    ]
+    return f"{method.capitalize()} is significantly {' and '.join(parts)}."
 
 
 def _claim(result: Result, method: str, metric: str) -> str:
@@ -531,8 +548,9 @@ def render_entry(result: Result) -> str:
         kept = f" The model gave the known answer on {share} texts; these are used."
     few = " **Preliminary: few texts.**" if result.n < FEW else ""
     return (
-        f"### {_name(result)}: {result.set}\n\n"
-        f"{result.about} {result.weights}\n\n`{result.command}`\n\n{_origin(result)}\n\n"
+        f"### {_name(result)}\n\n"
+        f"{f'{result.about} {result.weights}'.strip()}\n\n"
+        f"`{result.command}`\n\n{_origin(result)}\n\n"
         f"{result.n} texts of {number(result.tokens, 0)} ranked tokens; mean probability of the "
         f"explained prediction {number(result.probability)}. Removed tokens are replaced by "
         f"{' and '.join(repr(r) for r in result.replacements)}.{kept}{few} Bold: best method on "

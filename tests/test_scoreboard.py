@@ -149,6 +149,16 @@ def test_claims_count_significant_differences() -> None:
     assert scoreboard_findings.count_claims([result], "rollout") == (2, 1, 4)
 
 
+def test_models_are_named_where_a_method_correlates_better_than_raw_attention() -> None:
+    def make(title: str, gain: float, p: float) -> Result:
+        rows = {"rollout/attention": [gain, p, 3, 1]}
+        return make_result(MEANS, title=title, claims={"spearman_loo": {"unknown": rows}})
+
+    page = render([make("A", 0.1, 0.01), make("B", -0.1, 0.01), make("C", 0.1, 0.5)])
+    assert "Rollout is significantly better on A and worse on B." in page
+    assert "Flow is significantly better on none and worse on none." in page
+
+
 def test_baseline_and_methods_above_it() -> None:
     result = make_result(MEANS)
     assert scoreboard_findings.best_baseline(result, "comprehensiveness") == "position"

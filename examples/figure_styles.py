@@ -12,7 +12,7 @@ from attnflow.figures import draw_maps, save
 SENTENCES = [
     "the keys to the cabinet",
     "the article on NNP large systems",
-    "the NNS in which the female",
+    "the flowers in which the female",
 ]
 
 

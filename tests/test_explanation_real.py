@@ -31,7 +31,7 @@ def stories():
 
 def test_a_real_encoder(minilm):
     text = "The keys to the unbelievability are here"
-    explanation = explain(text, minilm)
+    explanation = explain(text, minilm, position=0)
     graph, _ = eager_graph(minilm, text)
     expected = rollout(graph, positions=0)
     np.testing.assert_allclose(explanation.rollout().scores, expected.scores, atol=1e-5)
@@ -47,6 +47,14 @@ def test_a_real_encoder(minilm):
     every = rollout(graph, positions=group).scores.mean(-2)
     np.testing.assert_allclose(by_word.scores[..., 0, 0], every[..., 0], rtol=1e-3)
     assert explanation.flow(words=True, layers=-1).scores.shape == (1, 1, 9)
+
+
+def test_an_encoder_of_sentences_is_explained_at_all_positions(minilm):
+    text = "The keys are here"
+    graph, _ = eager_graph(minilm, text)
+    expected = rollout(graph).to_numpy().mean(axis=1)
+    explanation = explain(text, minilm)  # its folder says that it pools by the mean
+    np.testing.assert_allclose(explanation.rollout().to_numpy()[:, 0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

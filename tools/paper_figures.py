@@ -9,33 +9,36 @@ from tools.paper_claims import Results, expect
 def comment_figure1(results: Results) -> str:
     scores: Any = results["figure1"].numbers["scores"]
     uniform = 1 / len(scores["tokens"])
-    first, _ = _words_at(scores, "raw", 0)[0]
+    link, weight = _words_at(scores, "raw", 1)[0]
     last = max(scores["raw"][-1])
-    tops = {method: _words_at(scores, method, -1)[0] for method in ("rollout", "flow")}
+    subject, rollout = _words_at(scores, "rollout", -1)[0]
+    flows = _words_at(scores, "flow", -1)
+    tied = [word for word, flow in flows if flow == flows[0][1]]
     own = [row[0] for row in scores["rollout"]]
     expect(own[-1] < own[0] / 2, "the residual connection fades")
-    expect(last < 1.6 * uniform, "raw attention of the last layer is nearly uniform")
-    expect({first, *(word for word, _ in tops.values())} == {"keys"}, "the subject has the highest")
+    expect(link == "to" and weight > 0.5, "[CLS] attends to another word than the subject")
+    expect(last < 1.7 * uniform, "raw attention of the last layer is nearly uniform")
+    expect(subject == "keys" and subject in tied, "rollout and flow are highest for the subject")
     return f"""
-As in the paper: raw attention of [CLS] is on the subject at layer 1 and nearly uniform at the last
-layer (at most {last:.2f}; uniform {uniform:.2f}), while rollout and flow of the last layer are
-highest for the subject, "keys" ({tops["rollout"][1]:.2f} and {tops["flow"][1]:.2f}). The residual
-connection fades: [CLS] has {own[0]:.0%} of its own rollout at layer 1 and {own[-1]:.0%} at the
-last layer. What differs: raw attention is uniform at the last layer only, not from layer 4 on.
+As in the paper, raw attention does not show where the answer comes from: [CLS] attends most to
+"{link}" at layer 2 ({weight:.2f}), which has collected the subject at layer 1 (the thick line
+between them), and at the last layer it is nearly uniform (at most {last:.2f}; uniform
+{uniform:.2f}). Rollout of the last layer is highest for the subject, "{subject}" ({rollout:.2f}).
+The residual connection fades: [CLS] has {own[0]:.0%} of its own rollout at layer 1 and
+{own[-1]:.0%} at the last. What differs: flow is highest for the subject until layer 3; at the
+last layer {_join(tied)} tie.
 """
 
 
 def comment_figure2(results: Results) -> str:
     sentences: Any = results["figure2"].numbers["scores"]
-    last = [max(scores["raw"][-1]) * len(scores["tokens"]) for scores in sentences]
-    middle = [max(scores["raw"][3]) * len(scores["tokens"]) for scores in sentences]
-    expect(max(last) < 1.7, "raw attention of the last layer is nearly uniform")
-    expect(min(middle) > 1.8, "raw attention of layer 4 is not")
+    shares = [[max(row) * len(scores["tokens"]) for row in scores["raw"]] for scores in sentences]
+    low, high = (max(max(rows[part]) for rows in shares) for part in (slice(3), slice(3, None)))
+    expect(high < 2.2 < low - 1, "raw attention is more even above layer 3")
     return f"""
-The paper finds raw attention almost uniform above layer three in all three sentences. Here it is
-almost uniform at the last layer, where no token has more than {max(last):.1f} times its uniform
-share; at layer 4, the highest token still has {min(middle):.1f} to {max(middle):.1f} times its
-share.
+The paper finds raw attention almost uniform above layer three. Here it becomes more even there,
+but not uniform: up to layer 3, a token has up to {low:.1f} times its uniform share, above it up
+to {high:.1f} times.
 """
 
 
@@ -48,6 +51,7 @@ def comment_figure3(results: Results) -> str:
     for scores in (first, second, third):
         ranges = (_range(scores, method, -1) for method in ("rollout", "flow"))
         spreads.append(tuple(high - low for low, high in ranges))
+    expect(_words_at(first, "flow", 2)[0][0] == "keys", "flow of layer 3 is on the subject")
     expect(all(flow < rollout for rollout, flow in spreads), "flow is more even than rollout")
     rollout_spreads, flow_spreads = (
         _join([f"{spread[i]:.2f}" for spread in spreads], quote=False) for i in (0, 1)
@@ -55,10 +59,10 @@ def comment_figure3(results: Results) -> str:
     wrong = _words_at(third, "rollout", -1)[0][0]
     return f"""
 As in the paper, rollout and flow of (b) give high weights to the subject, "article", and to the
-attractor, "systems" (here "{ranked[0]}" has the highest rollout), and in (c), which is classified
-wrongly, to a noun that is not the subject ("{wrong}"). Also as in the paper, flow is spread over a
-set of words and rollout is more focused: the difference between the highest and the lowest word at
-the last layer is {rollout_spreads} for rollout and {flow_spreads} for flow.
+attractor, "systems" ("{ranked[0]}" has the highest rollout), and in (c), which is classified
+wrongly, to a noun that is not the subject ("{wrong}"). Also as in the paper, flow is spread over
+a set of words and rollout is more focused: the difference between the highest and the lowest word
+at the last layer is {rollout_spreads} for rollout and {flow_spreads} for flow.
 """
 
 
@@ -72,11 +76,11 @@ def comment_figure4(results: Results) -> str:
     raw, flow = first["agrees"]["raw"], second["agrees"]["flow"]
     return f"""
 In the paper, raw attention of the last layer contradicts the model in (a), and rollout and flow
-agree with it. The same holds here; raw attention agrees at only {sum(raw)} of {len(raw)} layers. In
-(b), only flow agrees with the model in the paper. Here raw attention and rollout agree, and flow
-agrees at {sum(flow)} of {len(flow)} layers; at the last layer it is nearly even ({john:.3f} and
-{mary:.3f}). Most differences are small, and two sentences with a small model are no evidence either
-way.
+agree with it. The same holds here; raw attention agrees at only {sum(raw)} of {len(raw)} layers.
+In (b), only flow agrees with the model in the paper. Here raw attention and rollout agree, and
+flow agrees at {sum(flow)} of {len(flow)} layers; at the last layer it is nearly even ({john:.3f}
+and {mary:.3f}). Most differences are small, and two sentences with a small model are no evidence
+either way.
 """
 
 

@@ -6,7 +6,7 @@ import { stat } from "node:fs/promises";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const outfile = process.argv[2] ?? here("../src/attnflow/viewer/static/attnflow-viewer.js");
-const LIMIT = 150_000;
+const LIMIT = 165_000;
 
 await build({
   entryPoints: [here("src/index.ts")],

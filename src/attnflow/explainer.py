@@ -150,6 +150,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
         from attnflow.models.multimodal import encode_with_images
 
         encoded, is_single = [encode_with_images(loaded, given, images)], True
+    prompts = encoded
     answered: list[AnsweredText] = []
     request = _read_request(request, encoded)
     if request:
@@ -178,8 +179,8 @@ def explain(  # noqa: PLR0913 - one argument for each option
                 options["edges"] = chosen
                 kept_heads = _kept_heads(keep_heads, limit)
                 explanations += _explain_batch(loaded, batch, explained, options, kept_heads)
-    for i, example in enumerate(encoded):
-        explanations[i] = replace(explanations[i], origin=replace(origin, data=example))
+    for i, prompt in enumerate(prompts):
+        explanations[i] = replace(explanations[i], origin=replace(origin, data=prompt))
     return explanations[0] if is_single else explanations
 
 

@@ -79,13 +79,17 @@ class ViewOptions(TypedDict, total=False):
     """The options of `show` and `to_html`: what the viewer shows when it opens.
 
     method: by default rollout. layer: a number from 1, -1 for the last, which is the default.
-    normalize, words, special: as in `Explanation.attribute`. top: show only the k best tokens.
+    normalize, words, special: as in `Explanation.attribute`. units: "tokens", "words", "sentences"
+    or "segments". answer: the part of the answer, as text, characters or a range of its tokens.
+    top: show only the k best tokens.
     """
 
     method: str
     layer: int
+    answer: Parts
     normalize: Normalize
     words: bool
+    units: str
     special: Special
     top: int
 

@@ -59,6 +59,25 @@ def describe_settings(settings: Mapping[str, Any], *, model: str = "") -> list[s
     return parts
 
 
+def describe_generation(settings: Mapping[str, Any]) -> str:
+    """How an answer was generated, in words.
+
+    >>> describe_generation({"max_new_tokens": 40, "do_sample": True, "seed": 7})
+    'answer: at most 40 new tokens, do_sample True, seed 7'
+    >>> describe_generation({"given": True})
+    'answer: given'
+    """
+    parts = []
+    for name, value in settings.items():
+        if name == "given":
+            parts.append("given")
+        elif name == "max_new_tokens":
+            parts.append(f"at most {value} new token{'' if value == 1 else 's'}")
+        else:
+            parts.append(f"{name} {value}")
+    return f"answer: {', '.join(parts)}"
+
+
 def residual_only_note(settings: Mapping[str, Any]) -> str:
     """A sentence about layers of which only the residual connection is known; "" without them.
 

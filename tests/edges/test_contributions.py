@@ -1,6 +1,7 @@
 """Edges from contributions: by hand from vectors, then their graphs for whole models."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from torch import Tensor
 from attnflow import flow, raw_attention, rollout
 from attnflow.edges.registry import EDGES
 from attnflow.errors import InputError
+from attnflow.layers import Heads
+from attnflow.models.capture import contributions, proximity
 from attnflow.models.capture.api import capture_contributions, capture_graphs
 from tests.models.tiny import TINY
 from tests.refusal import refusal
@@ -88,6 +91,46 @@ def test_all_methods_work_on_all_kinds_of_models(name: str, edges: str) -> None:
         assert (scores >= rollout(graph, layers=-1).to_numpy() - 1e-5).all()
         normalized = rollout(graph, layers=-1, normalize="receptive_field").to_numpy()
         np.testing.assert_allclose(normalized.sum(-1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*MODELS, "mistral", "gpt-oss"])
+def test_compiled_alti_agrees_with_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    implementation = "eager" if name in ("gemma2", "gpt-oss") else "sdpa"
+    model, inputs = TINY[name].make(implementation), TINY[name].inputs((7, 4))
+    plain, _ = capture_graphs(model, inputs, edges="alti")
+    one_head, _ = capture_graphs(model, inputs, edges="alti", heads=1)
+    compiled = Mock(wraps=proximity.score_proximity)
+    monkeypatch.setattr(proximity, "score_proximity", compiled)
+    monkeypatch.setattr(contributions, "FUSED_WORK", 0)
+    monkeypatch.setattr(contributions, "FUSED_BLOCK_SIZE", 2 * 4 * 7 * 3)  # three queries
+    cases: list[tuple[Any, Heads]] = [(plain, "mean"), (one_head, 1)]
+    for expected, heads in cases:
+        graphs, _ = capture_graphs(model, inputs, edges="alti", heads=heads)
+        for graph, other in zip(graphs, expected, strict=True):
+            torch.testing.assert_close(graph.weights, other.weights, rtol=0, atol=1e-5)
+    assert compiled.call_count >= 8  # both layers twice, in several blocks
+
+
+@pytest.mark.parametrize("n_heads", [1, 4, 6])
+def test_compiled_proximity_by_definition(n_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proximity, "TILE_SIZE", 0)  # tiles of 64 features
+    monkeypatch.setattr(proximity, "WORK_PER_THREAD", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    generator = torch.Generator().manual_seed(n_heads)
+
+    def draw(*sizes: int) -> Tensor:
+        return torch.randn(*sizes, generator=generator)
+
+    weights = draw(2, n_heads, 3, 5).softmax(-1).tril(2)  # the first query is key 2
+    values, own, total = draw(2, n_heads, 5, 150), draw(2, 3, 150), draw(2, 3, 150)
+    parts = torch.einsum("bhqk,bhkd->bqkd", weights.double(), values.double())
+    for kept in (None, own):
+        if kept is not None:
+            parts[:, [0, 1, 2], [2, 3, 4]] += kept.double()
+        distance = (total.double().unsqueeze(2) - parts).abs().sum(-1)
+        expected = (total.double().abs().sum(-1, keepdim=True) - distance).clamp_min(0)
+        scores = proximity.score_proximity(weights, values, kept, total, 2)
+        torch.testing.assert_close(scores.double(), expected, rtol=1e-6, atol=1e-5)
 
 
 def test_cross_attention_keeps_the_stream_of_the_decoder() -> None:

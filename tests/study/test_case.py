@@ -252,7 +252,7 @@ def test_a_continuation_that_does_not_fit_is_refused(llama, classifier):
         make_case(llama, "the key", Question(continuation="is", position=0))
     with refusal(InputError, "decoder", classifier.name):
         make_case(classifier, TEXT, Question(continuation="is"))
-    with refusal(InputError, "''"):
+    with refusal(InputError, "empty", "continuation"):
         make_case(llama, "the key", Question(continuation=""))
     with refusal(InputError, "32"):  # the maximum length
         make_case(llama, "the key", Question(continuation="is " * 40))

@@ -246,7 +246,7 @@ def test_a_file_opens_with_its_options(opened):
     page = opened(random_explanation(3, 6), view=view).page
     assert page.get_by_test_id("method-flow").is_checked()
     assert page.get_by_test_id("layer").input_value() == "1"
-    assert page.get_by_test_id("words").is_checked()
+    assert page.get_by_test_id("units").input_value() == "words"
     assert not page.get_by_test_id("special").is_checked()
     assert page.get_by_test_id("normalize").input_value() == "rows"
     assert "flow" in page.get_by_test_id("ranking").locator("..").locator("h2").inner_text()
@@ -330,7 +330,7 @@ def test_a_view_is_printed_whole_in_light_colors_without_controls(opened, view):
 def test_pictures_have_no_options_without_effect(opened):
     page = opened(image_explanation()).page
     page.get_by_test_id("view-image").wait_for()
-    for option in ("top-k", "words", "search", "fit", "edges"):
+    for option in ("top-k", "units", "search", "fit", "edges"):
         assert page.get_by_test_id(option).is_hidden(), option
     page.get_by_test_id("view-image").focus()
     page.keyboard.press("2")

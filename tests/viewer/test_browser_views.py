@@ -180,7 +180,7 @@ def test_tab_reaches_everything(viewer):
     for _ in range(35):
         page.keyboard.press("Tab")
         reached.add(page.evaluate(focused))
-    names = "view-text layer search threshold top-k special words normalize scale sentence"
+    names = "view-text layer search threshold top-k special units normalize scale sentence"
     assert {
         *names.split(),
         "export-csv",
@@ -197,7 +197,7 @@ def test_special_tokens_words_and_limits(viewer, explanation):
     tokens = page.get_by_test_id("token").locator("visible=true")
     viewer.wait_for(lambda: "[CLS]" not in tokens.all_inner_texts())
     page.get_by_test_id("special").check()
-    page.get_by_test_id("words").check()
+    page.get_by_test_id("units").select_option("words")
     expected = explanation.rollout(layers=6, words=True).to_numpy()[0, 0]
     viewer.expect_scores("rollout", expected)
     set_slider(viewer, "top-k", 2)

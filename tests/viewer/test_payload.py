@@ -313,7 +313,7 @@ def test_carried_positions_are_listed_by_layer():
     )
     model = transformers.T5ForConditionalGeneration(config).eval()
     model.config.decoder_start_token_id = 0
-    explanation = explain("key", model, tokenizer=make_tokenizer())  # 3 + 1 positions
+    explanation = explain("key", model, tokenizer=make_tokenizer(), edges="attention")  # 3 + 1
     example = make_payload([explanation]).header()["examples"][0]
     # The encoder layer carries the decoder's position; the two decoder layers carry the others.
     assert example["carried"] == [[1, 3], [2, 0], [2, 1], [2, 2], [3, 0], [3, 1], [3, 2]]
@@ -378,7 +378,7 @@ def test_options_say_what_the_viewer_shows_first():
         "method": "flow",
         "layer": 2,
         "special": True,
-        "words": True,
+        "units": "words",
         "topK": 2,
     }
     assert make_payload([explanation]).header()["state"] == {}

@@ -1,5 +1,6 @@
 """The commands `explain` and `explain-image`: a prediction and its attributions."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,7 +111,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
         if check:
             check_scores(explanation, scores, words)
         _draw_overlay(explanation, scores.methods, overlay)
-        report(explanation, results, scores)
+        report(explanation, results, scores, **inputs.view(words))
 
 
 def explain_image(
@@ -205,10 +206,18 @@ def check_scores(explanation: "Explanation", scores: ScoreOptions, words: bool =
         explanation.checks.update(check_methods(explanation, scores.methods, words=words))
 
 
-def report(explanation: "Explanation", results: "list[Attribution]", scores: ScoreOptions) -> None:
-    """Write the files of --save and --html, and print the scores in the format of --format."""
+def report(
+    explanation: "Explanation",
+    results: "list[Attribution]",
+    scores: ScoreOptions,
+    **view: Any,
+) -> None:
+    """Write the files of --save and --html, and print the scores in the format of --format.
+
+    view: what the page shows when it opens, besides the options of the scores.
+    """
     _save_results(results, scores.save)
-    _write_page(explanation, results, scores)
+    _write_page(explanation, scores, view)
     from attnflow.cli.render import print_explanation, to_csv, to_json
 
     if scores.output is Format.JSON:
@@ -230,15 +239,14 @@ def _save_results(results: "list[Attribution]", path: Path | None) -> None:
 
 
 def _write_page(
-    explanation: "Explanation", results: "list[Attribution]", scores: ScoreOptions
+    explanation: "Explanation", scores: ScoreOptions, view: "Mapping[str, Any]"
 ) -> None:
     """Write the interactive page, which opens with the options of the command."""
     if scores.html is None:
         return
-    words = bool(results[0].settings.get("words"))
     with progress_bar("page") as progress:
-        view = scores.view_arguments()
-        explanation.to_html(scores.html, progress=progress, words=words, **view)
+        opened = {**scores.view_arguments(), **view}
+        explanation.to_html(scores.html, progress=progress, **opened)
     typer.echo(f"attnflow: wrote {scores.html}", err=True)
 
 

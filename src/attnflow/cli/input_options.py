@@ -117,6 +117,15 @@ class InputOptions:
             selected["answer"] = self.answer
         return selected
 
+    def view(self, words: bool) -> dict[str, Any]:
+        """Arguments of `Explanation.to_html`: what the page shows when it opens."""
+        view: dict[str, Any] = {}
+        if self.units is not None or words:
+            view["units"] = self.units or "words"
+        if self.answer is not None and self.answer not in ("tokens", "words", "sentences"):
+            view["answer"] = self.answer
+        return view
+
 
 def _parse_option(text: str) -> tuple[str, Any]:
     """NAME=VALUE with a value as JSON, or else a text."""

@@ -30,7 +30,7 @@ COMMANDS = {
     ),
     "serve": (
         "attnflow.cli.serve",
-        "Start a local web page: enter a text, choose a model, and explore the attention.",
+        "Start a local web page: enter a text or chat, choose a model, and explore the attention.",
     ),
     "corpus": ("attnflow.cli.corpus", "Score whole data sets. Interrupted runs resume."),
     "evaluate": (

@@ -96,8 +96,8 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
     model: Annotated[
         str | None,
         typer.Option(
-            help="A model name or folder; for trainings several, separated by commas. Default: "
-            "the model of the experiment."
+            help="A model name or folder; for trainings and table3 several, separated by commas. "
+            "Default: the model of the experiment."
         ),
     ] = None,
     device: Annotated[
@@ -234,7 +234,8 @@ def _command(name: str, options: Options) -> str:
     if options.examples is not None:
         words += ["--examples", str(options.examples)]
     if options.model is not None:
-        words += ["--model", Path(options.model).name]
+        names = (Path(part.strip()).name for part in options.model.split(","))
+        words += ["--model", ",".join(names)]
     for text in options.texts:
         words += ["--text", quote(text)]
     for candidates in options.candidates:

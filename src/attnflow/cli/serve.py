@@ -41,8 +41,15 @@ def serve(  # noqa: PLR0913 - one argument for each option
         int, typer.Option(min=1, help="Maximum number of characters in a text.")
     ] = 5_000,
     max_tokens: Annotated[
-        int, typer.Option(min=1, help="Maximum number of tokens in a text or in saved attentions.")
+        int,
+        typer.Option(
+            min=1,
+            help="Maximum number of tokens in a text with its answer, or in saved attentions.",
+        ),
     ] = 512,
+    max_generate: Annotated[
+        int, typer.Option(min=1, help="Maximum number of tokens that a model generates.")
+    ] = 128,
     max_upload: Annotated[
         float, typer.Option(min=0, help="Maximum size of saved attentions, in megabytes.")
     ] = 64.0,
@@ -59,7 +66,7 @@ def serve(  # noqa: PLR0913 - one argument for each option
         int, typer.Option(min=1, help="Number of results to keep; older ones are dropped.")
     ] = 16,
 ) -> None:
-    """Start a local web page: enter a text, choose a model, and explore the attention.
+    """Start a local web page: enter a text or chat, choose a model, and explore the attention.
 
     Press Ctrl+C to stop.
 
@@ -90,6 +97,7 @@ def serve(  # noqa: PLR0913 - one argument for each option
             limits=Limits(
                 text_length=max_text,
                 tokens=max_tokens,
+                generated=max_generate,
                 upload_bytes=int(max_upload * 1e6),
                 seconds=seconds,
                 workers=workers,

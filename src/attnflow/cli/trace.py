@@ -71,7 +71,7 @@ def trace(
             attentions, position=parse_position(position), **scores.graph_arguments()
         )
         results = attribute(explanation, scores, position, words=words)
-        report(explanation, results, scores)
+        report(explanation, results, scores, words=words)
 
 
 def _read_tokens(tokens: str | None, tokens_file: Path | None) -> list[str] | None:

@@ -18,13 +18,16 @@ from attnflow.corpus.example import Example, Outcome, Rejected
 from attnflow.corpus.settings import CPU_BATCH_TOKENS, Settings
 from attnflow.edges.registry import EDGES
 from attnflow.errors import AttnflowError, InputError
+from attnflow.models.generation import AnsweredText, AnswerRequest, answer_prompts
 from attnflow.models.inputs import EncodedText, InvalidText, encode_texts, warn_unknown
 from attnflow.models.loading import LoadedModel
 from attnflow.models.prediction import (
     KINDS,
     SHOWN,
+    answer_scores,
     invalid_logits,
     label_of,
+    logits_of,
     logits_of_batch,
     probabilities,
     resolve_explained,
@@ -44,7 +47,8 @@ class Task:
 
     place: its index in the shard. explained: the index of the explained token.
     positions: the positions to score, as indices of tokens, or of words if the settings ask for
-    words.
+    words and there is no answer.
+    answered: the answer whose tokens are explained, if there is one.
     """
 
     place: int
@@ -52,6 +56,7 @@ class Task:
     encoded: EncodedText
     explained: int
     positions: tuple[int, ...]
+    answered: AnsweredText | None = None
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -75,7 +80,8 @@ class Plan:
 def plan_shard(loaded: LoadedModel, settings: Settings, examples: Sequence[Example]) -> Plan:
     """Tokenize the examples, resolve their positions, and group them into batches."""
     texts = [example.text for example in examples]
-    encoded = encode_texts(loaded, texts, truncate=settings.truncate, words=settings.words)
+    words = settings.words or settings.has_answers
+    encoded = encode_texts(loaded, texts, truncate=settings.truncate, words=words)
     tasks: list[Task] = []
     rejected: dict[int, Rejected] = {}
     for place, (example, encoding) in enumerate(zip(examples, encoded, strict=True)):
@@ -97,6 +103,10 @@ def plan_shard(loaded: LoadedModel, settings: Settings, examples: Sequence[Examp
 def _make_task(
     loaded: LoadedModel, settings: Settings, place: int, example: Example, encoded: EncodedText
 ) -> Task:
+    if settings.has_answers:
+        answered = _answer(loaded, settings, example, encoded)
+        places = tuple(range(answered.first - 1, answered.first - 1 + len(answered.ids)))
+        return Task(place, example, answered.encoded, places[0], places, answered)
     explained = resolve_explained(loaded, encoded, None)
     labels, default = encoded.tokens, explained
     if settings.words:
@@ -108,6 +118,25 @@ def _make_task(
     else:
         positions = resolve_positions(labels, len(labels), settings.positions)
     return Task(place, example, encoded, explained, positions)
+
+
+def _answer(
+    loaded: LoadedModel, settings: Settings, example: Example, encoded: EncodedText
+) -> AnsweredText:
+    """Generate the answer to a text, or read it from its column."""
+    if settings.answer_column is None:
+        request = AnswerRequest(generate=settings.generate)
+    else:
+        given = example.fields.get(settings.answer_column)
+        if not isinstance(given, str) or not given.strip():
+            raise InputError(
+                f"the answer in {settings.answer_column!r} is {given!r}",
+                expected="a text in every row",
+                fix="Fill it in, or remove the row.",
+            )
+        request = AnswerRequest(continuation=given)
+    [answered] = answer_prompts(loaded, [encoded], request)
+    return answered
 
 
 def group_lengths(lengths: Sequence[int], max_tokens: int, max_texts: int) -> list[list[int]]:
@@ -180,10 +209,25 @@ class Outcomes:
 
     def explained_logits(self, batch: Sequence[Task], output: Any) -> Any:
         """Return the logit [texts] of each explained outcome, to take gradients of."""
+        if self.settings.has_answers:
+            answers = [task.answered for task in batch if task.answered is not None]
+            return answer_scores(self.loaded, output.logits, answers)
         logits = self._logits(batch, output)
         torch = import_optional("torch", "gradients")
         indices = _explained_indices(self.predict(batch, output))
         return logits[torch.arange(len(logits), device=logits.device), indices]
+
+    def answer_probabilities(self, batch: Sequence[Task], output: Any) -> list[tuple[float, ...]]:
+        """Return the probability of each token of the answers; none without answers."""
+        found: list[tuple[float, ...]] = []
+        for task, logits in zip(batch, output.logits, strict=True):
+            if task.answered is None:
+                found.append(())
+                continue
+            rows = [logits_of(self.loaded, logits, task.encoded, i) for i in task.positions]
+            pairs = zip(rows, task.answered.ids, strict=True)
+            found.append(tuple(float(probabilities(self.loaded, row)[i]) for row, i in pairs))
+        return found
 
     def importance(
         self, batch: Sequence[Task], outcomes: Sequence[OutcomePair]

@@ -52,6 +52,20 @@ class Outcome:
     probability: float
 
 
+@dataclass(frozen=True)
+class Answered:
+    """The answer to a text.
+
+    first: the index of its first token, or word. position: the token that predicts the first one.
+    probabilities: of its tokens.
+    """
+
+    text: str
+    first: int
+    position: int
+    probabilities: tuple[float, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Scored:
     """The scores of an example.
@@ -62,6 +76,7 @@ class Scored:
     prediction: None for a model without predictions. target: the outcome named in the settings.
     scores: [layers, positions, tokens] for each method.
     importance: [tokens] for each importance score; NaN for a token that cannot be removed.
+    answer: the answer whose tokens are explained; positions are then those that predict them.
     """
 
     example: Example
@@ -74,6 +89,7 @@ class Scored:
     scores: Mapping[str, Float32]
     importance: Mapping[str, Float32] = field(default_factory=dict)
     target: Outcome | None = None
+    answer: Answered | None = None
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,7 @@ def run(  # noqa: PLR0913 - one argument for each option
         out,
         chosen,
         columns=(text_column, id_column),
+        fields=chosen.fields,
         format=format,
         input_id=input_id,
         shard_size=shard_size,

@@ -37,6 +37,7 @@ def make_schema(settings: Settings) -> Any:
         pa.field("layer", pa.int32(), nullable=False),
         *_outcome_fields(pa, "prediction"),
         *(_outcome_fields(pa, "target") if settings.target is not None else []),
+        *(_answer_fields(pa) if settings.has_answers else []),
         *(pa.field(name, scores, nullable=False) for name in settings.methods),
         *(pa.field(name, scores, nullable=False) for name in settings.importance),
     ]
@@ -49,6 +50,16 @@ def _outcome_fields(pa: Any, name: str) -> list[Any]:
         pa.field(f"{name}_index", pa.int64()),
         pa.field(f"{name}_kind", pa.string()),
         pa.field(f"{name}_probability", pa.float64()),
+    ]
+
+
+def _answer_fields(pa: Any) -> list[Any]:
+    """Columns of answers: the text, the index of its first token, and the token of each row."""
+    return [
+        pa.field("answer", pa.string(), nullable=False),
+        pa.field("answer_start", pa.int32(), nullable=False),
+        pa.field("answer_token", pa.int32(), nullable=False),
+        pa.field("answer_probability", pa.float64(), nullable=False),
     ]
 
 
@@ -139,12 +150,30 @@ def _make_table(pa: Any, schema: Any, results: Sequence[Scored], settings: Setti
     for name, values in outcomes.items():
         for column, cells in _outcome_columns(name, values).items():
             columns[column] = repeat(cells, column)
+    if settings.has_answers:
+        columns |= _answer_columns(pa, results, repeat)
     for name in settings.methods:
         columns[name] = _list_column(pa, [_rows_by_position(r, name) for r in results])
     for name in settings.importance:
         importance = _list_column(pa, [r.importance[name][None, :] for r in results])
         columns[name] = importance.take(example_of_row)
     return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+def _answer_columns(pa: Any, results: Sequence[Scored], repeat: Any) -> dict[str, Any]:
+    answers = [r.answer for r in results if r.answer is not None]
+    # The number of each row's token in the answer; a large example may be split by its positions.
+    numbers = [
+        [p - a.position for p in r.positions for _ in r.layers]
+        for r, a in zip(results, answers, strict=True)
+    ]
+    chances = [a.probabilities[i] for a, rows in zip(answers, numbers, strict=True) for i in rows]
+    return {
+        "answer": repeat([_escape(a.text) for a in answers], "answer"),
+        "answer_start": repeat([a.first for a in answers], "answer_start"),
+        "answer_token": pa.array([i for rows in numbers for i in rows], pa.int32()),
+        "answer_probability": pa.array(chances, pa.float64()),
+    }
 
 
 def _rows_by_position(result: Scored, method: str) -> Any:

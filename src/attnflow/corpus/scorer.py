@@ -18,8 +18,17 @@ from numpy.typing import NDArray
 
 from attnflow.arrays import to_numpy
 from attnflow.attentions import rescale_rows
+from attnflow.attribution import Row
 from attnflow.corpus.batches import Outcomes, Plan, Task, plan_shard
-from attnflow.corpus.example import Example, Float32, Outcome, Rejected, Result, Scored
+from attnflow.corpus.example import (
+    Answered,
+    Example,
+    Float32,
+    Outcome,
+    Rejected,
+    Result,
+    Scored,
+)
 from attnflow.corpus.settings import Settings
 from attnflow.edges.registry import EDGES
 from attnflow.errors import AttnflowError
@@ -27,6 +36,7 @@ from attnflow.graph import AttentionGraph
 from attnflow.layers import resolve_residual
 from attnflow.methods.registry import METHODS
 from attnflow.methods.rollout import multiply_layers
+from attnflow.models.generation import check_generates
 from attnflow.models.inputs import collate
 from attnflow.models.loading import first_line, load_model, move_model
 from attnflow.optional import import_optional
@@ -50,6 +60,8 @@ class Scorer:
         self.threads = threads
         self._heads: Any = settings.heads
         self.loaded = load_model(settings.model, settings.tokenizer)
+        if settings.has_answers:
+            check_generates(self.loaded)
         move_model(self.loaded.model, settings.device)
         self.outcomes = Outcomes(self.loaded, settings)
         self.padded = self._prepare_padded()
@@ -72,8 +84,11 @@ class Scorer:
         return CapturedShard(plan.size, batches, plan.rejected)
 
     def plan(self, examples: Sequence[Example]) -> Plan:
-        """Return the batches of a shard."""
-        return plan_shard(self.loaded, self.settings, examples)
+        """Return the batches of a shard. Generates the answers, if they are asked for."""
+        if not self.settings.generate:
+            return plan_shard(self.loaded, self.settings, examples)
+        with self._exclusive, single_torch_thread():
+            return plan_shard(self.loaded, self.settings, examples)
 
     def run_batch(self, batch: Sequence[Task]) -> "CapturedBatch":
         """Run the model on a batch. Call it within `single_torch_thread`.
@@ -127,6 +142,7 @@ class Scorer:
             and settings.residual_weight != "measured"
             and settings.normalize != "receptive_field"
             and not settings.words
+            and not settings.has_answers
             and supports_padded_batches(self.loaded.model)
         )
         if served:
@@ -201,6 +217,9 @@ class Scorer:
     def _describe(self, batch: Sequence[Task], output: Any) -> tuple["CapturedExample", ...]:
         outcomes = self.outcomes.predict(batch, output)
         importance = self.outcomes.importance(batch, outcomes)
+        chances: list[tuple[float, ...]] = [()] * len(batch)
+        if self.settings.has_answers:
+            chances = self.outcomes.answer_probabilities(batch, output)
         return tuple(
             CapturedExample(
                 place=task.place,
@@ -213,6 +232,9 @@ class Scorer:
                 prediction=outcomes[i][0],
                 target=outcomes[i][1],
                 importance=importance[i],
+                answer=None
+                if task.answered is None
+                else Answered(task.answered.text, task.answered.first, task.explained, chances[i]),
             )
             for i, task in enumerate(batch)
         )
@@ -237,6 +259,7 @@ class CapturedExample:
     prediction: Outcome | None
     target: Outcome | None
     importance: Mapping[str, NDArray[np.float64]] | AttnflowError
+    answer: Answered | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,12 +312,18 @@ class GraphBatch:
                 self.graphs[i],
                 layers=self.layers,
                 positions=example.positions,
+                rows=_answer_rows(example) if settings.has_answers else (),
                 units=example.words if settings.words else None,
                 normalize=settings.normalize,  # type: ignore[arg-type]
                 threads=1,
             )
             scores[method] = attribution.to_numpy()
         return scores
+
+
+def _answer_rows(example: CapturedExample) -> tuple[Row, ...]:
+    """A row for each token of the answer; positions are tokens, also if columns are words."""
+    return tuple(Row(example.tokens[i], (i,)) for i in example.positions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -400,11 +429,12 @@ def _make_result(
     scores: Mapping[str, Any],
 ) -> Result:
     tokens, special, position = captured.tokens, captured.special, captured.explained
-    importance = captured.importance
+    importance, answer = captured.importance, captured.answer
     if isinstance(importance, AttnflowError):
         raise importance
     if settings.words:
         words = captured.words
+        answer = answer and replace(answer, first=words.word_of(answer.first))
         tokens, special, position = words.texts, words.special, words.word_of(position)
         importance = {
             name: np.asarray([values[list(group)].sum() for group in words.groups])
@@ -425,4 +455,5 @@ def _make_result(
         scores=single,
         importance={name: np.array(v, dtype=np.float32) for name, v in importance.items()},
         target=captured.target,
+        answer=answer,
     )

@@ -267,6 +267,9 @@ class Settings(RunSettings):
     normalize, residual_weight, heads, edges, target: as in `attnflow.explain`.
     truncate: "error" rejects an example that is too long, "cut" drops its end.
     words: whether to merge the tokens of each word.
+    generate: the number of tokens that a language model generates after each text, 0 for none;
+    answer_column: or the column of the input with the answer to each text. Then every token of the
+    answer is explained: positions "explained" are those that predict its tokens.
     batch_tokens: the maximum number of tokens in a batch, including padding; None for 1,024, and
     16,384 on a GPU. The last bits of a result depend on it.
     device: where the model runs, such as "cpu" or "cuda"; None for a GPU if there is one.
@@ -335,6 +338,15 @@ class Settings(RunSettings):
         choices=("error", "cut"),
     )
     words: bool = setting(False, "Merge the tokens of each word.", kind=bool)
+    generate: int = setting(
+        0,
+        "Tokens to generate after each text, which are explained. Default: 0, none.",
+        kind=int,
+        minimum=0,
+    )
+    answer_column: str | None = setting(
+        None, "Column with an answer to each text, whose tokens are explained."
+    )
     batch_tokens: int | None = setting(
         None,
         f"Maximum number of tokens in a batch. Default: {CPU_BATCH_TOKENS}, on a GPU "
@@ -374,6 +386,8 @@ class Settings(RunSettings):
             residual = fit_residual(residual, EDGES[self.edges])
         if residual is not None and not isinstance(residual, str):
             resolve_residual(residual, 1)
+        if self.has_answers:
+            self._check_answers()
         several = isinstance(self.positions, tuple) and self.positions
         if self.positions not in NAMED_POSITIONS and not (
             several and all(map(_is_position, self.positions))
@@ -383,6 +397,38 @@ class Settings(RunSettings):
                 expected="'explained', 'all', or indices and tokens such as (0, '[SEP]')",
                 fix="Use positions='explained' for one position in each text.",
             )
+
+    def _check_answers(self) -> None:
+        if self.generate and self.answer_column is not None:
+            raise InputError(
+                "generate and answer_column were both given",
+                expected="one of them",
+                fix="Leave out generate to explain the answers of the column.",
+            )
+        given = {"target": self.target, "importance": self.importance}
+        for name, value in given.items():
+            if value:
+                raise InputError(
+                    f"{name} is {value!r}, and answers are explained",
+                    expected=f"answers without {name}",
+                    fix=f"Leave out {name}: the targets are the tokens of the answers.",
+                )
+        if self.positions != "explained":
+            raise InputError(
+                f"positions is {self.positions!r}, and answers are explained",
+                expected="'explained': the positions that predict the answer",
+                fix="Leave out positions.",
+            )
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether the tokens of answers are explained."""
+        return bool(self.generate) or self.answer_column is not None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The columns of the input that are needed besides texts and IDs."""
+        return () if self.answer_column is None else (self.answer_column,)
 
     def resolve(self, device: str) -> "Settings":
         """Return a copy with `device` and `batch_tokens` filled in where they are None."""
@@ -451,6 +497,8 @@ KINDS: dict[str, tuple[type, ...]] = {
     "heads": (int, str),
     "target": (int, str, NoneType),
     "words": (bool,),
+    "generate": (int,),
+    "answer_column": (str, NoneType),
     "batch_tokens": (int, NoneType),
 }
 ITEMS: dict[str, tuple[type, ...]] = {"methods": (str,), "importance": (str,), "layers": (int,)}

@@ -4,6 +4,8 @@ Both compare what a position contributes with what all contributions add up to, 
 T_ij is what j adds to i through attention, and for j = i also the residual stream.
 """
 
+from typing import Any
+
 from torch import Tensor
 
 from attnflow.layers import Heads
@@ -16,7 +18,7 @@ def alti_edges(layer: LayerContributions, *, heads: Heads) -> Tensor:
     L1, because a few dimensions with huge activations dominate L2 norms. In models with
     post-normalization, T and y are taken after the normalization of the attention layer.
     """
-    return layer.score(_proximity, heads=heads, norms=1)
+    return layer.score(_proximity, heads=heads, norms=1, fused=_fused_proximity)
 
 
 def contribution_edges(layer: LayerContributions, *, heads: Heads) -> Tensor:
@@ -32,6 +34,13 @@ def _proximity(parts: Tensor, total: Tensor) -> Tensor:
     length = total.abs().sum(-1, keepdim=True)
     distance = (total.unsqueeze(2) - parts).abs_().sum(-1)
     return (length - distance).clamp_min_(0)
+
+
+def _fused_proximity(*arguments: Any) -> Tensor:
+    # Imported here, because short inputs do not need Numba.
+    from attnflow.models.capture.proximity import score_proximity
+
+    return score_proximity(*arguments)
 
 
 def _projection(parts: Tensor, total: Tensor) -> Tensor:

@@ -50,6 +50,11 @@ def vectorized(function: Function) -> Function:
     return _compile(function, fastmath={"reassoc", "nsz"})
 
 
+def fused(function: Function) -> Function:
+    """The same as `vectorized`, and round a product and a sum together, where processors can."""
+    return _compile(function, fastmath={"reassoc", "nsz", "contract"})
+
+
 def inlined(function: Function) -> Function:
     """Compile a function into its callers, where a call would cost more than its body."""
     return _compile(function, inline="always")
@@ -92,8 +97,9 @@ def _report_uncached(error: Exception) -> None:
     if not _uncached:
         _uncached.append(error)
         logger.warning(
-            "the compiled flow solver cannot be cached (%s): it is compiled again in each process, "
-            "which takes about 15 seconds. Set NUMBA_CACHE_DIR to a folder that can be written.",
+            "compiled code cannot be cached (%s): each process compiles it again, which takes "
+            "about 15 seconds for the flow solver. Set NUMBA_CACHE_DIR to a folder that can be "
+            "written.",
             str(error).splitlines()[0] if str(error) else type(error).__name__,
         )
 

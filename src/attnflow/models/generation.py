@@ -102,7 +102,13 @@ def answer_prompts(
     without padding. The random state of torch does not change.
     Raises InputError for a model that generates nothing, an empty answer, or too many tokens.
     """
-    _check_generates(loaded, prompts)
+    check_generates(loaded)
+    if any("input_ids" not in prompt.inputs for prompt in prompts):
+        raise InputError(
+            "an answer was asked for, and the input is embeddings",
+            expected="a text or token ids",
+            fix="Pass the ids of prompt and answer, or leave out generate and continuation.",
+        )
     if request.continuation is not None:
         given = _split_continuations(request.continuation, len(prompts))
         answers = [_read_continuation(loaded, item) for item in given]
@@ -115,18 +121,13 @@ def answer_prompts(
     ]
 
 
-def _check_generates(loaded: LoadedModel, prompts: Sequence[EncodedText]) -> None:
+def check_generates(loaded: LoadedModel) -> None:
+    """Raise InputError if the model generates no text."""
     if loaded.task not in ("causal_lm", "seq2seq"):
         raise InputError(
             f"an answer was asked for, and {loaded.name} does not generate text",
             expected="a decoder or an encoder-decoder",
             fix="Leave out generate and continuation.",
-        )
-    if any("input_ids" not in prompt.inputs for prompt in prompts):
-        raise InputError(
-            "an answer was asked for, and the input is embeddings",
-            expected="a text or token ids",
-            fix="Pass the ids of prompt and answer, or leave out generate and continuation.",
         )
 
 

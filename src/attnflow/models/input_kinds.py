@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from attnflow.errors import InputError, check_choice, quote
-from attnflow.models.chats import is_chat, render_chat
 from attnflow.models.inputs import (
     EncodedText,
     Truncate,
@@ -18,7 +17,6 @@ from attnflow.models.inputs import (
     encode_text,
 )
 from attnflow.models.loading import LoadedModel
-from attnflow.models.token_ids import read_rows, to_list
 from attnflow.optional import import_optional
 from attnflow.predictions import Segment
 from attnflow.units import find_words, number_words, overlaps
@@ -74,13 +72,20 @@ def encode_inputs(
     return encoded, single
 
 
-def _read_inputs(inputs: Any) -> tuple[list[Any], bool, Callable[..., EncodedText]]:
+def _read_inputs(  # noqa: PLR0911 - a return for each kind
+    inputs: Any,
+) -> tuple[list[Any], bool, Callable[..., EncodedText]]:
     """Return texts or rows of token ids, whether there is only one, and the function for each."""
     if isinstance(inputs, EncodedText):
         return [inputs], True, lambda _loaded, encoded, **_options: encoded
-    for fits, encode in ((_is_text, encode_text), (is_chat, _encode_chat)):
-        if fits(inputs):
-            return [inputs], True, encode
+    if isinstance(inputs, str):
+        return [inputs], True, encode_text
+    # Imported here, because a text does not need them.
+    from attnflow.models.chats import is_chat
+    from attnflow.models.token_ids import read_rows, to_list
+
+    if is_chat(inputs):
+        return [inputs], True, _encode_chat
     if isinstance(inputs, Mapping):
         if "inputs_embeds" in inputs:
             return [inputs], True, _encode_embeddings
@@ -88,14 +93,11 @@ def _read_inputs(inputs: Any) -> tuple[list[Any], bool, Callable[..., EncodedTex
     values = to_list(inputs)
     if not values:
         raise InputError("no text was given", expected="at least one", fix="Pass a text.")
-    for fits, encode in ((_is_text, encode_text), (is_chat, _encode_chat)):
-        if all(fits(value) for value in values):
-            return values, False, encode
+    if all(isinstance(value, str) for value in values):
+        return values, False, encode_text
+    if all(is_chat(value) for value in values):
+        return values, False, _encode_chat
     return *read_rows({"input_ids": values}), encode_ids
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _read_pairs(texts: list[Any], text_pair: Any, single: bool) -> list[tuple[Any, Any]]:
@@ -123,6 +125,8 @@ def _encode_chat(
     loaded: LoadedModel, messages: Sequence[Mapping[str, Any]], *, truncate: Truncate
 ) -> EncodedText:
     """Encode a chat; the tokens of its template count as special."""
+    from attnflow.models.chats import render_chat
+
     chat = render_chat(loaded, messages)
     encoded = encode_text(loaded, chat.text, truncate=truncate, add_special_tokens=False)
     if encoded.offsets is None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from attnflow.errors import InputError
 from attnflow.importance.target import check_task
+from attnflow.models.generation import AnswerRequest, answer_prompts
 from attnflow.models.input_kinds import encode_inputs
 from attnflow.models.inputs import (
     EncodedText,
@@ -89,8 +90,8 @@ class Question:
     """What is asked about a text; by default, why the model predicts what it predicts.
 
     target, against, position: as in `attnflow.explain`.
-    continuation: the text that a decoder is made to predict; generate: or the number of tokens
-    that it generates itself first, greedily.
+    continuation: the text or token ids that a decoder is made to predict; generate: or the number
+    of tokens that it generates itself first, greedily.
     evidence: the part of the text that decides the prediction: its text, character offsets
     (start, end), or several of either.
     """
@@ -98,7 +99,7 @@ class Question:
     target: int | str | None = None
     against: int | str | None = None
     position: int | str | None = None
-    continuation: str | None = None
+    continuation: str | Sequence[int] | None = None
     generate: int = 0
     evidence: Any = None
 
@@ -137,9 +138,7 @@ def make_case(
                 expected="one of the two",
                 fix=f"Leave out {name}: a continuation is explained at its own tokens.",
             )
-    ids = _continue(loaded, encoded, question.continuation, question.generate)
-    whole, steps = _append(loaded, encoded, ids)
-    label = str(loaded.tokenizer.decode(ids))
+    whole, steps, label = _answer(loaded, encoded, question)
     chance = float(np.exp(_log_probability(loaded, whole, steps)))
     if not np.isfinite(chance):
         raise invalid_logits(loaded)
@@ -234,39 +233,26 @@ def _mark_evidence(
     return marked
 
 
-def _continue(
-    loaded: LoadedModel, encoded: EncodedText, continuation: str | None, generate: int
-) -> list[int]:
-    """Return the token ids of the continuation, given or generated."""
+def _answer(
+    loaded: LoadedModel, encoded: EncodedText, question: Question
+) -> tuple[EncodedText, tuple[Step, ...], str]:
+    """Return the text with its continuation, the steps that predict it, and its own text.
+
+    The last token of the continuation is predicted, and not read.
+    """
     if loaded.task != "causal_lm":
         raise InputError(
             f"a continuation was asked for, and {loaded.name} is not a decoder",
             expected="a causal language model",
             fix="Leave the continuation out.",
         )
-    if continuation is not None:
-        ids = loaded.tokenizer(continuation, add_special_tokens=False)["input_ids"]
-    else:
-        torch = import_optional("torch", "running a model")
-        inputs = collate(loaded, [encoded])
-        with torch.no_grad():
-            output = loaded.model.generate(**inputs, max_new_tokens=generate, do_sample=False)
-        ids = output[0, encoded.n_inputs :].tolist()
-    if not ids:
-        raise InputError(
-            f"the continuation is {continuation!r}",
-            expected="at least one token",
-            fix="Use a longer one.",
-        )
-    return [int(i) for i in ids]
-
-
-def _append(
-    loaded: LoadedModel, encoded: EncodedText, ids: Sequence[int]
-) -> tuple[EncodedText, tuple[Step, ...]]:
-    """Return the text with its continuation, and the steps that predict it."""
-    n = encoded.n_inputs
+    options = {"max_new_tokens": question.generate, "do_sample": False}
+    given = question.continuation
+    request = AnswerRequest(generate=options if given is None else None, continuation=given)
+    [answered] = answer_prompts(loaded, [encoded], request)
+    ids, n = answered.ids, encoded.n_inputs
     prompt = encoded.inputs["input_ids"][0].tolist()
     inputs: Mapping[str, Any] = {"input_ids": [*prompt, *ids[:-1]]}
     [whole], _ = encode_inputs(loaded, inputs)
-    return whole, tuple(Step(n - 1 + i, Contrast(token)) for i, token in enumerate(ids))
+    steps = tuple(Step(n - 1 + i, Contrast(token)) for i, token in enumerate(ids))
+    return whole, steps, str(loaded.tokenizer.decode(list(ids)))

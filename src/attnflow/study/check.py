@@ -139,7 +139,9 @@ def _open(
             expected="an explanation of explain or explain_image, or the model",
             fix="Explain the input again, or for texts pass model=...",
         )
-    origin = origin or Origin(explanation.text, model)
+    answer = explanation.answer
+    end = len(explanation.text) if answer is None else answer.start
+    origin = origin or Origin(explanation.text[:end], model)
     if isinstance(origin.data, EncodedTextWithImages):
         raise InputError(
             "the explanation is of a text with images",
@@ -149,6 +151,8 @@ def _open(
     source, companion = (origin.model, origin.companion) if model is None else (model, None)
     target = explanation.prediction.target.index if explanation.prediction else None
     question = Question(target, origin.against, None if is_image else explanation.position)
+    if answer is not None:
+        question = Question(continuation=list(answer.ids))
     options: dict[str, Any] = {"batch_tokens": BATCH_TOKENS, "draws": 1, "seed": 0}
     if is_image:
         image_model = load_image_model(source, companion)

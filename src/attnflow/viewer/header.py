@@ -11,13 +11,14 @@ import numpy as np
 
 from attnflow.attribution import check_normalize, check_special
 from attnflow.edges.registry import EDGES
-from attnflow.errors import check_choice, check_count
-from attnflow.explanation import Explanation, ImageGrid, ViewOptions
+from attnflow.errors import AttnflowError, check_choice, check_count
+from attnflow.explanation import UNITS, Explanation, ImageGrid, ViewOptions
 from attnflow.graph import AttentionGraph
 from attnflow.methods.registry import METHODS
-from attnflow.predictions import Outcome, Prediction
+from attnflow.predictions import Answer, Outcome, Prediction
 from attnflow.presentation import (
     count_source,
+    describe_generation,
     describe_settings,
     edges_name,
     name_layers,
@@ -25,8 +26,12 @@ from attnflow.presentation import (
 )
 from attnflow.selection import resolve_layer
 from attnflow.token_text import readable_tokens
+from attnflow.units import Units
 
 PAGE_METHODS = ("raw", "rollout", "flow")  # implemented by the page itself, in viewer/src
+# Layers squared times tokens cubed, up to which flow is computed in advance at all layers: a few
+# seconds. Beyond, as for 30 layers of 500 tokens, at the last layer only.
+FLOW_WORK = 3e10
 
 
 @dataclass(frozen=True)
@@ -77,12 +82,19 @@ def opening_state(explanations: Sequence[Explanation], view: ViewOptions) -> dic
     if "layer" in view:
         deepest = max(explanation.graph.n_layers for explanation in explanations)
         state["layer"] = resolve_layer(deepest, view["layer"])
+    answer = explanations[0].answer
+    if answer is not None and "answer" in view:
+        [row, *_] = answer.rows(view["answer"])
+        state["part"] = [row.positions[0] + 1, row.positions[-1] + 1]  # tokens, after positions
     if "normalize" in view:
         check_normalize(view["normalize"])
         state["normalize"] = view["normalize"]
     if "words" in view:
         check_choice("words", view["words"], (False, True))
-        state["words"] = bool(view["words"])
+        state |= {"units": "words"} if view["words"] else {}
+    if "units" in view:
+        check_choice("units", view["units"], UNITS)
+        state["units"] = view["units"]
     if "special" in view:
         check_special(view["special"])
         state["special"] = view["special"] != "hide"
@@ -100,10 +112,7 @@ def name_examples(explanations: Sequence[Explanation]) -> list[str]:
         n = explanation.graph.n_layers
         layers = f"{n} layer{'' if n == 1 else 's'}"
         models.append(f"{explanation.model} · {layers}" if explanation.model else layers)
-    texts = [
-        shorten(explanation.text or " ".join(explanation.tokens), 40)
-        for explanation in explanations
-    ]
+    texts = [shorten(name_text(explanation), 40) for explanation in explanations]
     graphs = _differences([describe_settings(x.graph.settings) for x in explanations])
     parts = [part for part in (texts, models, graphs) if len(set(part)) > 1] or [models]
     return [" · ".join(filter(None, names)) for names in zip(*parts, strict=True)]
@@ -115,6 +124,21 @@ def _differences(settings: Sequence[Sequence[str]]) -> list[str]:
         " · ".join(part for part in parts if not all(part in others for others in settings))
         for parts in settings
     ]
+
+
+def name_text(explanation: Explanation) -> str:
+    """The text to name an explanation by: without its answer, and of a chat the last message."""
+    text, answer, offsets = explanation.text, explanation.answer, explanation.offsets
+    if answer is not None:
+        text = text[: answer.start]
+    asked = [part for part in explanation.segments if answer is None or part.start < answer.first]
+    is_chat = any(part.name == "user" for part in asked)
+    if is_chat and offsets is not None:
+        spans = [span for span in offsets[asked[-1].start : asked[-1].stop] if span is not None]
+        text = text[spans[0][0] : spans[-1][1]] if spans else text
+    elif answer is None and len(asked) > 1:
+        text = text.replace("\n", " | ", 1)  # between the texts of a pair
+    return text.strip() or " ".join(explanation.tokens)
 
 
 def shorten(text: str, length: int) -> str:
@@ -135,6 +159,14 @@ def name_page(explanations: Sequence[Explanation], title: str) -> str:
     return " · ".join(dict.fromkeys([title, *names]))
 
 
+def stored_layers(explanation: Explanation, method: str) -> tuple[int, ...]:
+    """The layers, from 1, at which the scores of a method are computed in advance."""
+    n_layers, n = explanation.graph.n_layers, len(explanation.tokens)
+    if method in ("raw", "rollout") or n_layers**2 * n**3 <= FLOW_WORK:
+        return tuple(range(1, n_layers + 1))
+    return (n_layers,)
+
+
 def heads_per_layer(explanation: Explanation) -> tuple[int, ...]:
     """The number of heads of each layer; empty if heads were not kept."""
     return () if explanation.heads is None else explanation.heads.n_heads
@@ -142,7 +174,7 @@ def heads_per_layer(explanation: Explanation) -> tuple[int, ...]:
 
 def describe_example(explanation: Explanation) -> dict[str, Any]:
     """The header of an example, without its name, rows and chunks."""
-    graph, words = explanation.graph, explanation.words
+    graph = explanation.graph
     carried = [] if graph.carried is None else np.argwhere(graph.carried).tolist()
     return {
         "text": explanation.text,
@@ -150,12 +182,13 @@ def describe_example(explanation: Explanation) -> dict[str, Any]:
         "tokens": list(explanation.tokens),
         "labels": list(readable_tokens(explanation.tokens, text=explanation.text)),
         "special": list(explanation.special),
-        "words": {
-            "texts": list(words.texts),
-            "groups": [list(group) for group in words.groups],
-            "special": list(words.special),
-        },
+        "words": _describe_units(explanation.words),
+        "units": _list_units(explanation),
+        "runs": _split_text(explanation),
+        "segments": [[part.name, part.start, part.stop] for part in explanation.segments],
+        "answer": _describe_answer(explanation.answer),
         "position": explanation.position,
+        "positions": list(explanation.positions),
         "prediction": _describe_prediction(explanation.prediction),
         "n_layers": graph.n_layers,
         "layer_names": list(name_layers(graph)),
@@ -163,11 +196,74 @@ def describe_example(explanation: Explanation) -> dict[str, Any]:
         "n_heads": max(heads_per_layer(explanation), default=0),
         "causal": graph.causal,
         "edges": _describe_edges(graph),
-        "settings": describe_settings(graph.settings, model=explanation.model),
+        "settings": _list_settings(explanation),
         "heads": graph.settings.get("heads"),
         "residual_weights": list(graph.residual_weights or ()),
         "carried": [[layer + 1, position] for layer, position in carried],
         "image": _describe_image(explanation.image),
+    }
+
+
+def _list_settings(explanation: Explanation) -> list[str]:
+    """Model, edges and other settings of the graph, and how the answer was generated, in words."""
+    settings = describe_settings(explanation.graph.settings, model=explanation.model)
+    if explanation.answer is not None:
+        settings.append(describe_generation(explanation.answer.settings))
+    return settings
+
+
+def _describe_units(units: Units) -> dict[str, Any]:
+    return {
+        "texts": list(units.texts),
+        "groups": [list(group) for group in units.groups],
+        "special": list(units.special),
+    }
+
+
+def _list_units(explanation: Explanation) -> dict[str, Any]:
+    """Units larger than words, by name, if the text has several of them."""
+    found = {}
+    for name in UNITS[2:]:
+        try:
+            units = explanation.find_units(name)
+        except AttnflowError:  # without offsets or segments
+            continue
+        if units is not None and sum(not special for special in units.special) > 1:
+            found[name] = _describe_units(units)
+    return found
+
+
+def _split_text(explanation: Explanation) -> list[str]:
+    """The text in parts, one for each token, each with the space before it; empty if unknown.
+
+    A token that shares its characters with the one before has an empty part.
+    """
+    named = explanation.answer is not None or explanation.segments
+    if explanation.offsets is None or not named:
+        return []
+    runs, end = [], 0
+    answer = explanation.answer
+    for i, span in enumerate(explanation.offsets):
+        if answer is not None and i == answer.first:
+            end = max(end, answer.start)  # without the line break between source and target
+        if span is None:
+            runs.append("")
+            continue
+        runs.append(explanation.text[end : span[1]])
+        end = max(end, span[1])
+    return runs
+
+
+def _describe_answer(answer: Answer | None) -> dict[str, Any] | None:
+    """The first token of the answer, its tokens without special ones, and their predictions."""
+    if answer is None:
+        return None
+    [whole] = answer.rows()
+    return {
+        "first": answer.first,
+        "text": answer.text,
+        "whole": [position + 1 for position in whole.positions],
+        "steps": [_describe_prediction(step, digits=4) for step in answer.steps],
     }
 
 
@@ -178,19 +274,21 @@ def _describe_edges(graph: AttentionGraph) -> dict[str, str]:
     return {"name": name, "title": EDGES[name].title if known else name}
 
 
-def _describe_prediction(prediction: Prediction | None) -> dict[str, Any] | None:
+def _describe_prediction(prediction: Prediction | None, digits: int = 17) -> dict[str, Any] | None:
+    """Target and best outcomes. digits: of the probabilities."""
     if prediction is None:
         return None
     return {
         "kind": prediction.kind,
-        "target": _describe_outcome(prediction.target),
-        "top": [_describe_outcome(outcome) for outcome in prediction.top],
+        "target": _describe_outcome(prediction.target, digits),
+        "top": [_describe_outcome(outcome, digits) for outcome in prediction.top],
     }
 
 
-def _describe_outcome(outcome: Outcome) -> dict[str, Any]:
+def _describe_outcome(outcome: Outcome, digits: int) -> dict[str, Any]:
     """Label and probability; None for NaN and infinity, which JSON lacks."""
-    probability = outcome.probability if isfinite(outcome.probability) else None
+    known = isfinite(outcome.probability)
+    probability = float(f"{outcome.probability:.{digits}g}") if known else None
     label = readable_tokens([outcome.label])[0]
     return {"label": label, "probability": probability}
 

@@ -45,8 +45,8 @@ def answer(payload: Payload, message: Any) -> tuple[dict[str, Any], list[bytes]]
     """Answer a message of the front end. Returns the reply, and its buffers.
 
     {"kind": "load", "key", "id"} is answered by {"kind": "chunk", "key", "id"} and a buffer of
-    float16; {"kind": "flow", "example", "position", "layer", "id"} by {"kind": "flow", "id"} and a
-    buffer of float32; an invalid message by {"kind": "error", "id", "message"}.
+    float16; {"kind": "flow", "example", "position", "count", "layer", "id"} by {"kind": "flow",
+    "id"} and a buffer of float32; an invalid message by {"kind": "error", "id", "message"}.
     """
     request = message if isinstance(message, Mapping) else {}
     reply = {"id": request.get("id")}
@@ -55,8 +55,8 @@ def answer(payload: Payload, message: Any) -> tuple[dict[str, Any], list[bytes]]
             key = str(request.get("key"))
             return {"kind": "chunk", **reply, "key": key}, [payload.chunk(key)]
         if request.get("kind") == "flow":
-            example, position, layer = _read_numbers(request)
-            return {"kind": "flow", **reply}, [payload.flow(example, position, layer).tobytes()]
+            row = payload.flow(*_read_numbers(request))
+            return {"kind": "flow", **reply}, [row.tobytes()]
         raise InputError(
             f"the kind of the message is {request.get('kind')!r}",
             expected="'load' or 'flow'",
@@ -72,13 +72,15 @@ def build_module() -> str:
     return f"{module}\n{read_asset('notebook.js').replace('DEFAULT', entry)}"
 
 
-def _read_numbers(request: Mapping[Any, Any]) -> tuple[int, int, int]:
-    """Example, position and layer of a request."""
-    example, position, layer = (request.get(name) for name in ("example", "position", "layer"))
-    if isinstance(example, int) and isinstance(position, int) and isinstance(layer, int):
-        return example, position, layer
+def _read_numbers(request: Mapping[Any, Any]) -> list[int]:
+    """Example, position, layer and number of positions of a request."""
+    values = [request.get(name) for name in ("example", "position", "layer")]
+    values.append(request.get("count", 1))
+    numbers = [value for value in values if isinstance(value, int)]
+    if len(numbers) == len(values):
+        return numbers
     raise InputError(
-        f"example, position and layer are {example!r}, {position!r} and {layer!r}",
+        f"example, position, layer and count are {', '.join(map(repr, values))}",
         expected="integers",
         fix="Use the front end of the same version.",
     )

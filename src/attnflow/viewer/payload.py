@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.arrays import to_numpy
-from attnflow.attribution import Attribution, Normalize, Special, apply_special
+from attnflow.attribution import Attribution, Normalize, Row, Special, apply_special
 from attnflow.errors import InputError, SelectionError, check_type
 from attnflow.explanation import Explanation, ViewOptions
 from attnflow.graph import AttentionGraph
+from attnflow.methods.registry import METHODS
 from attnflow.notes import explanation_notes
 from attnflow.progress import Progress
 from attnflow.selection import resolve_layer, resolve_position
@@ -30,8 +31,10 @@ from attnflow.viewer.header import (
     list_methods,
     name_examples,
     name_page,
+    name_text,
     opening_state,
     shorten,
+    stored_layers,
 )
 
 FORMAT = 1  # version of the header
@@ -163,23 +166,19 @@ class Payload:
     ) -> NDArray[np.floating]:
         """The scores of a method, [layers, rows, tokens]; computed once.
 
-        The rows are all positions, or those that `flow_rows` lists.
+        The layers are those of `stored_layers`. The rows are all positions, or those that
+        `flow_rows` lists; then that of the whole answer, or of all explained positions together, if
+        `explains_set`.
         """
-        explanation = self.examples[example]
-        rows = flow_rows(explanation)
-        positions = range(len(explanation.tokens)) if rows is None else rows
-        return explanation.attribute(method, positions=positions, progress=progress).to_numpy()
+        return _stored_rows(self.examples[example], method, flow_rows, progress=progress)
 
     def normalized(self, example: int, method: str) -> NDArray[np.floating]:
         """The scores of a method, normalized by the receptive field; computed once.
 
-        The rows are all positions, or those that `normalized_rows` lists.
+        The rows are as in `scores`, for the positions that `normalized_rows` lists.
         """
         explanation = self.examples[example]
-        rows = normalized_rows(explanation)
-        positions = range(len(explanation.tokens)) if rows is None else rows
-        result = explanation.attribute(method, positions=positions, normalize="receptive_field")
-        return result.to_numpy()
+        return _stored_rows(explanation, method, normalized_rows, normalize="receptive_field")
 
     def notes(self, example: int) -> dict[str, Any]:
         """Notes on the explained position of an example, for each method, layer and option.
@@ -200,9 +199,10 @@ class Payload:
                         rows[f"{method.name}/{layer}/{key}"] = indices
         return {"texts": list(texts), "rows": rows}
 
-    def flow(self, example: int, position: int, layer: int) -> NDArray[np.float32]:
+    def flow(self, example: int, position: int, layer: int, count: int = 1) -> NDArray[np.float32]:
         """The flow of any position at a layer, counted from 1, to each token: [tokens].
 
+        count: the number of positions, from this one on, that are one source.
         Raises SelectionError if there is no such example, position or layer.
         """
         if not 0 <= example < len(self.examples):
@@ -215,9 +215,13 @@ class Payload:
         layer = resolve_layer(explanation.graph.n_layers, layer)
         position = resolve_position(explanation.tokens, len(explanation.tokens), position)
         rows = flow_rows(explanation)
-        if rows is None or position in rows:
+        if count > 1:
+            sources = range(position, min(position + count, len(explanation.tokens)))
+            row = group_flow_row(explanation.graph, sources, layer)
+        elif layer in stored_layers(explanation, "flow") and (rows is None or position in rows):
             scores = self.scores(example, "flow")
-            row = scores[layer - 1, position if rows is None else rows.index(position)]
+            place = stored_layers(explanation, "flow").index(layer)
+            row = scores[place, position if rows is None else rows.index(position)]
         else:
             row = explanation.flow(layers=layer, positions=position).to_numpy()[0, 0]
         return np.ascontiguousarray(row, dtype="<f4")
@@ -245,11 +249,12 @@ class Payload:
 
     def _array(self, chunk: Chunk) -> Any:
         explanation = self.examples[chunk.example]
-        if chunk.kind == "normalized":
-            layers: Any = self.normalized(chunk.example, chunk.method)
-        elif chunk.kind == "scores":
-            layers = self.scores(chunk.example, chunk.method)
-        elif chunk.kind == "heads" and explanation.heads is not None:
+        if chunk.kind in ("normalized", "scores"):
+            compute = self.normalized if chunk.kind == "normalized" else self.scores
+            place = stored_layers(explanation, chunk.method).index(chunk.layer)
+            return compute(chunk.example, chunk.method)[place]
+        layers: Any
+        if chunk.kind == "heads" and explanation.heads is not None:
             layers = explanation.heads.layers
         else:
             graph = explanation.graph
@@ -292,7 +297,7 @@ def make_payload(
     examples = tuple(explanation.on_host() for explanation in explanations)
     heading = title
     if heading is None:
-        heading = shorten(explanations[0].text or " ".join(explanations[0].tokens), 80)
+        heading = shorten(name_text(explanations[0]), 80)
     page_title = name_page(examples, heading) if title is None else title
     methods = list_methods(examples, view.get("method"))
     checks = {name: str(check) for name, check in explanations[0].checks.items()}
@@ -302,11 +307,12 @@ def make_payload(
 def _noted(explanation: Explanation, method: str) -> Iterator[tuple[str, Attribution]]:
     """Scores of the explained position with the options of the viewer that have notes."""
     merges = len(explanation.words.texts) < len(explanation.tokens)
+    layers = stored_layers(explanation, method)
     options: list[tuple[Normalize, bool]] = [("none", False), ("receptive_field", False)]
-    if merges:
+    if merges and len(layers) == explanation.graph.n_layers:
         options.append(("none", True))
     for normalize, words in options:
-        result = explanation.attribute(method, normalize=normalize, words=words)
+        result = explanation.attribute(method, layers=layers, normalize=normalize, words=words)
         special = explanation.words.special if words else explanation.special
         shown: tuple[Special, ...] = (
             ("show", "hide") if 0 < sum(special) < len(special) else ("show",)
@@ -316,10 +322,43 @@ def _noted(explanation: Explanation, method: str) -> Iterator[tuple[str, Attribu
             yield key, apply_special(result, choice, special)
 
 
+def group_flow_row(graph: AttentionGraph, positions: Sequence[int], layer: int) -> Any:
+    """The flow of a set of positions at a layer to each token, divided by their number."""
+    rows = (Row("", tuple(positions)),)
+    result = METHODS["flow"].attribute(graph, layers=(layer,), rows=rows)
+    return result.to_numpy()[0, 0]
+
+
+def explains_set(explanation: Explanation) -> bool:
+    """Whether several positions are explained together: those of an answer, or of a mean."""
+    return explanation.answer is not None or len(explanation.positions) > 1
+
+
+def _stored_rows(
+    explanation: Explanation, method: str, listed: Any, **options: Any
+) -> NDArray[np.floating]:
+    """The scores of all positions, or of the listed ones; then those of the explained set."""
+    rows = listed(explanation)
+    positions = range(len(explanation.tokens)) if rows is None else rows
+    options["layers"] = stored_layers(explanation, method)
+    scores = explanation.attribute(method, positions=positions, **options).to_numpy()
+    if not explains_set(explanation):
+        return scores
+    whole = explanation.attribute(method, **options).to_numpy()
+    return np.concatenate([scores, whole], axis=1)
+
+
 def flow_rows(explanation: Explanation) -> list[int] | None:
-    """The positions whose scores are stored in chunks; None for all positions."""
-    n = len(explanation.tokens)
-    return None if explanation.graph.n_layers * n * n <= FLOW_PAIRS else [explanation.position]
+    """The positions whose scores are stored in chunks; None for all positions.
+
+    Of long texts, those that predict the answer, or if that is long too, the explained one.
+    """
+    n, n_layers, answer = len(explanation.tokens), explanation.graph.n_layers, explanation.answer
+    if n_layers * n * n <= FLOW_PAIRS:
+        return None
+    if answer is not None and n_layers * n * len(answer) <= FLOW_PAIRS:
+        return list(answer.positions)
+    return [explanation.position]
 
 
 def normalized_rows(explanation: Explanation) -> list[int] | None:
@@ -336,16 +375,17 @@ def _list_chunks(index: int, explanation: Explanation, payload: Payload) -> Iter
     """The arrays of one example, and its notes."""
     graph, n = explanation.graph, len(explanation.tokens)
     n_rows, n_normalized = (
-        n if rows is None else len(rows)
+        (n if rows is None else len(rows)) + explains_set(explanation)
         for rows in (flow_rows(explanation), normalized_rows(explanation))
     )
     layers = range(1, graph.n_layers + 1)
     yield from (Chunk(index, "attention", layer, (n, n)) for layer in layers)
     for method in payload.stored_methods:
-        yield from (Chunk(index, "scores", layer, (n_rows, n), method) for layer in layers)
+        stored = stored_layers(explanation, method)
+        yield from (Chunk(index, "scores", layer, (n_rows, n), method) for layer in stored)
     for info in payload.methods:
-        shape = (n_normalized, n)
-        yield from (Chunk(index, "normalized", layer, shape, info.name) for layer in layers)
+        shape, stored = (n_normalized, n), stored_layers(explanation, info.name)
+        yield from (Chunk(index, "normalized", layer, shape, info.name) for layer in stored)
     yield Chunk(index, "notes", 0, ())
     yield from (Chunk(index, "weights", layer, (n, n)) for layer in _unmixed_layers(graph))
     for layer, n_heads in enumerate(heads_per_layer(explanation), start=1):

@@ -24,10 +24,11 @@ from attnflow.presentation import (
     title_with_edges,
 )
 from attnflow.token_text import readable_tokens
-from attnflow.viewer.header import PAGE_METHODS, shorten
+from attnflow.viewer.header import PAGE_METHODS, shorten, stored_layers
 
 MAX_TOKENS = 40  # of longer texts, those with the highest rollout at the last layer are shown
 MAX_LABEL = 14  # characters of a token
+MAX_ANSWER = 50  # characters of an answer
 CELL = 22  # pixels, the width of a token
 LEFT, GAP, TOP = 64, 30, 62  # pixels
 NARROWEST = 560  # pixels: room for headings and notes
@@ -59,7 +60,8 @@ def draw_picture(explanation: Explanation) -> str:
     panel_height = row_height * n_layers
     parts = []
     top = TOP
-    for name in PAGE_METHODS:
+    methods = [m for m in PAGE_METHODS if len(stored_layers(explanation, m)) == n_layers]
+    for name in methods:
         scores = explanation.attribute(name).to_numpy()[:, 0][:, columns]
         title = title_with_edges(name, explanation.graph.settings)
         parts.append(_draw_panel(scores, title, labels, top, row_height))
@@ -73,7 +75,7 @@ def draw_picture(explanation: Explanation) -> str:
         )
     width = max(LEFT + len(labels) * CELL + 24, NARROWEST)
     end = bottom + 24 + 7 * max(len(label) for label in labels)
-    lines = [line for name in PAGE_METHODS for line in _notes(explanation, name, width)]
+    lines = [line for name in methods for line in _notes(explanation, name, width)]
     for line in lines:
         parts.append(f'<text x="12" y="{end + 4:g}" fill="#57606a">{escape(line)}</text>')
         end += LINE
@@ -173,7 +175,9 @@ def _heading(explanation: Explanation) -> str:
     names = readable_tokens(explanation.tokens, text=explanation.text)
     token = _label(names[explanation.position])
     heading = f"position {explanation.position} {token}"
-    if explanation.prediction is not None:
+    if explanation.answer is not None:
+        heading = f"answer {shorten(visible(explanation.answer.text.strip()), MAX_ANSWER)}"
+    elif explanation.prediction is not None:
         kind, target = explanation.prediction.kind, explanation.prediction.target
         heading += (
             f" · {kind} {_label(readable_tokens([target.label])[0])} {target.probability:.3f}"

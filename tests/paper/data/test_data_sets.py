@@ -13,7 +13,6 @@ from attnflow.paper.data.data_sets import (
     read_agreement_table,
     read_linzen,
     read_numpred,
-    read_other_verbs,
     read_sst2,
 )
 from tests.paper.data.published import published
@@ -93,21 +92,6 @@ def test_treebank_tables(tmp_path):
     [example] = read_agreement_table(write(tmp_path, HEADER, ROW, name="a.tsv.gz"))
     assert example == AgreementExample(
         ("The", "keys", "to", "it"), "plural", 1, 0, ("DT", "NNS", "TO", "PRP"), "news/n1"
-    )
-
-
-def test_other_verbs_of_treebank_tables(tmp_path):
-    cells = ["news", "n1", "The keys that he has are 's gone", "DT NNS WDT PRP VBZ VBP VBZ VBN"]
-    row = "\t".join([*cells, *ROW.split("\t")[4:]]).replace("\t1\t4", "\t1\t5")
-    table = write(tmp_path, HEADER, row, row)
-    [example] = read_other_verbs(table)  # neither the verb of the row nor the contracted one
-    assert example == AgreementExample(
-        ("The", "keys", "that", "he"),
-        "singular",
-        None,
-        None,
-        ("DT", "NNS", "WDT", "PRP"),
-        "news/n1",
     )
 
 

@@ -85,9 +85,9 @@ def test_the_report_says_which_sentences_are_from_the_paper(results):
     text = " ".join(to_text(render_figure3(results["figure3"])).split())
     assert "wrong: singular is correct" in text
     assert "The paper's third sentence" in text
-    assert "written for this figure" in text
+    assert "found among many made from templates" in text
     assert "changes the prediction" in text
-    assert "the column of [CLS] is not drawn" in text
+    assert "do not draw the column of [CLS]" in text
     assert "(a) rollout" in text
 
 

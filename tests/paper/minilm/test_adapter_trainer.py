@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import DistilBertConfig, DistilBertModel
 
 from attnflow import FileError, MissingDependencyError, explain, load_model
 from attnflow.models import builtin
@@ -72,6 +73,36 @@ def test_a_classifier_learns_its_training_texts(tmp_path):
     assert loaded.task == "classifier"
     assert predict(HERE, loaded).label == "negative"
     assert predict(KEY, loaded).label == "positive"
+
+
+def test_a_distilbert_classifier_is_written_whole(tmp_path):
+    tokenizer = make_tokenizer()
+    config = DistilBertConfig(
+        vocab_size=len(tokenizer),
+        n_layers=2,
+        n_heads=2,
+        dim=8,
+        hidden_dim=16,
+        initializer_range=0.5,
+    )
+    DistilBertModel(config).save_pretrained(tmp_path / "encoder")
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    texts, labels = [HERE, KEY] * 16, [0, 1] * 16
+    reviews = Reviews(texts, labels, {"dev": (texts[:2], labels[:2])})
+    recipe = replace(SENTIMENT_RECIPE, rank=2, epochs=20, batch_size=8, learning_rate=1e-2)
+    out = tmp_path / "out"
+    accuracy = train_sentiment(
+        reviews, recipe, out=out, distilbert=tmp_path / "encoder", device="cpu"
+    )
+    assert accuracy == {"dev": 1.0}
+    assert builtin.find_adapter(str(out)) is None
+    before = load_model(str(tmp_path / "encoder")).model.state_dict()
+    weights = load_model(str(out)).model.state_dict()
+    name = "transformer.layer.0.attention.q_lin.weight"
+    change = weights[f"distilbert.{name}"] - before[name]
+    assert torch.linalg.matrix_rank(change, rtol=1e-3) == 2
+    assert predict(HERE, str(out)).label == "negative"
+    assert predict(KEY, str(out)).label == "positive"
 
 
 @pytest.mark.usefixtures("encoder")

@@ -11,13 +11,12 @@ from attnflow.paper.verb_number.encoded_examples import (
 )
 
 VOCABULARY = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "DT": 3, "NN": 4, "the": 5, "key": 6}
-TAGGED = AgreementExample(("the", "key", "NN"), "singular", tags=("DT", "NN", "HYPH"))
+EXAMPLE = AgreementExample(("the", "key", "NN"), "singular")
 
 
-def test_tags_are_encoded_where_they_are_known():
-    encoded = encode_examples([TAGGED, AgreementExample(("the",), "plural")], VOCABULARY)
+def test_examples_are_padded_on_the_right():
+    encoded = encode_examples([EXAMPLE, AgreementExample(("the",), "plural")], VOCABULARY)
     assert encoded.ids.tolist() == [[2, 5, 6, 4], [2, 5, 0, 0]]
-    assert encoded.tags.tolist() == [[0, 3, 4, 0], [0, 0, 0, 0]]
     assert encoded.labels.tolist() == [0, 1]
     assert encoded.select(torch.tensor([1])).ids.tolist() == [[2, 5]]
 
@@ -41,14 +40,13 @@ def test_examples_of_a_batch_have_similar_lengths():
 
 
 def test_only_words_are_replaced():
-    batch = encode_examples([TAGGED] * 400, VOCABULARY)
+    before = encode_examples([EXAMPLE, AgreementExample(("the",), "plural")] * 200, VOCABULARY).ids
     torch.manual_seed(0)
-    ids = replace_words(batch, tag_rate=0.3, unknown_rate=0.2)
-    assert (ids[:, 0] == 2).all()
-    for position, (word, tag) in enumerate([(5, 3), (6, 4)], start=1):
-        column = ids[:, position]
-        assert set(column.tolist()) == {word, tag, 1}
-        assert 0.2 < (column == tag).float().mean() < 0.4
-        assert 0.1 < (column == 1).float().mean() < 0.3
-    assert set(ids[:, 3].tolist()) == {4, 1}  # without a known tag
-    assert torch.equal(replace_words(batch, tag_rate=0.0, unknown_rate=0.0), batch.ids)
+    ids = replace_words(before, 0.2)
+    is_word = before >= 3
+    assert torch.equal(ids[~is_word], before[~is_word])  # [PAD] and [CLS]
+    changed = ids != before
+    assert set(ids[changed].tolist()) == {1}
+    assert set(before[changed].tolist()) == {4, 5, 6}  # tags too
+    assert 0.15 < changed[is_word].float().mean() < 0.25
+    assert torch.equal(replace_words(before, 0.0), before)

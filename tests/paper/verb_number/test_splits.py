@@ -39,7 +39,7 @@ def test_parts_of_published_data_share_no_prefix():
     assert sizes["natural"] == 2000
     assert len(split.dev) == 1500
     assert sizes["5 attractors"] == 40
-    assert not held_out_prefixes(split) & prefixes(split.training + split.other_verbs)
+    assert not held_out_prefixes(split) & prefixes(split.training)
     assert not prefixes(split.dev) & prefixes(split.test["natural"])
     assert len(split.training) > 400_000
     assert read_test_sets(folder) == split.test  # the same in every run
@@ -97,10 +97,8 @@ def test_duplicates_and_whole_documents(tmp_path, monkeypatch):
     assert len({example.document for example in gold}) == 2
     assert gold[0].prefix[:2] == ("the", "keys")
     assert read_test_sets(tmp_path) == split.test
-    documents = {example.document for example in split.training + split.other_verbs}
+    documents = {example.document for example in split.training}
     assert not documents & {example.document for example in gold}
-    assert {example.number for example in split.other_verbs} == {"singular"}
-    assert split.other_verbs[0].prefix[:4] == ("the", "keys", "0", "[UNK]")
 
 
 def test_a_missing_file_is_named(tmp_path):

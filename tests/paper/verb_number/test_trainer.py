@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from attnflow.errors import FileError, InputError
-from attnflow.paper.verb_number.splits import Split, split_grammar
+from attnflow.paper.verb_number import trainer
+from attnflow.paper.verb_number.splits import Split, make_vocabulary, split_grammar
 from attnflow.paper.verb_number.trainer import Recipe, learning_rate, train
 from tests.refusal import refusal
 
@@ -35,7 +36,15 @@ def same_weights(first, second):
 @pytest.mark.slow
 def test_the_agreement_rule_is_learned():
     sizes = {"n_layer": 2, "n_head": 4, "n_embd": 32}
-    recipe = replace(TINY, epochs=12, sizes=sizes, learning_rate=4e-3, unknown_rate=0.0)
+    recipe = replace(
+        TINY,
+        epochs=12,
+        sizes=sizes,
+        learning_rate=4e-3,
+        attention_dropout=0.1,
+        unknown_rate=0.0,
+        attractor_copies=1,
+    )
     trained = train(split_grammar(2400), recipe, device="cpu")
     assert trained.accuracy["grammar"] > 0.9, trained.accuracy
     assert trained.accuracy["grammar, attractors 0"] > 0.9
@@ -101,18 +110,28 @@ def test_invalid_settings(split):
         train(split, replace(TINY, epochs=0))
     with refusal(InputError, "unknown_rate is 1", "less than 1"):
         train(split, replace(TINY, unknown_rate=1))
+    with refusal(InputError, "attractor_copies is 0", "1 or more"):
+        train(split, replace(TINY, attractor_copies=0))
     with refusal(InputError, "no training examples"):
         train(Split((), split.dev, {}), TINY)
 
 
-def test_other_verbs_are_trained_on_if_the_recipe_says_so(split):
-    half = len(split.training) // 2
-    with_others = replace(split, training=split.training[:half], other_verbs=split.training[half:])
-    without = replace(with_others, other_verbs=())
-    recipe = replace(TINY, epochs=1, other_verbs=False)
-    few = train(with_others, recipe, device="cpu")
-    assert same_weights(few, train(without, recipe, device="cpu"))
-    assert not same_weights(few, train(with_others, replace(TINY, epochs=1), device="cpu"))
+def test_examples_with_attractors_are_repeated(split, monkeypatch):
+    vocabulary = make_vocabulary(split.training)
+    monkeypatch.setattr(trainer, "make_vocabulary", lambda _: vocabulary)
+    hard = tuple(example for example in split.training if example.attractors)
+    assert 0 < len(hard) < len(split.training)
+    by_hand = replace(split, training=split.training + hard)
+    once, twice = (replace(TINY, epochs=1, attractor_copies=n) for n in (1, 2))
+    expected = train(by_hand, once, device="cpu")
+    assert same_weights(train(split, twice, device="cpu"), expected)
+    assert not same_weights(train(split, once, device="cpu"), expected)
+
+
+def test_dropout_of_attention_is_a_setting_of_its_own(split):
+    recipe = replace(TINY, epochs=1, dropout=0.0, attention_dropout=0.25)
+    config = train(split, recipe, device="cpu").model.config
+    assert (config.attn_pdrop, config.embd_pdrop, config.resid_pdrop) == (0.25, 0, 0)
 
 
 def test_the_learning_rate_warms_up_and_decays():

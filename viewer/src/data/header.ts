@@ -29,6 +29,21 @@ export interface Words {
   special: boolean[];
 }
 
+/** The text that a model generated after a prompt. */
+export interface Answer {
+  first: number; // the index of its first token
+  text: string;
+  whole: number[]; // its tokens without special ones
+  steps: Prediction[]; // of each of its tokens
+}
+
+/** A named part of the input, such as the message of a role: name, first token, end. */
+export type Segment = [string, number, number];
+
+/** What scores are given for. */
+export const UNITS = ["tokens", "words", "sentences", "segments"] as const;
+export type UnitName = (typeof UNITS)[number];
+
 /** An image and its grid of patches; `first` is the token index of the first patch. */
 export interface Picture {
   src: string;
@@ -47,7 +62,12 @@ export interface Example {
   labels: string[]; // of the tokens, to read
   special: boolean[];
   words: Words;
+  units: Partial<Record<UnitName, Words>>; // units larger than words
+  runs: string[]; // the text in parts, one for each token; empty if unknown
+  segments: Segment[];
+  answer: Answer | null;
   position: number; // the explained position
+  positions: number[]; // explained together, such as those of a mean; empty for one position
   prediction: Prediction | null; // of the explained position
   predictions: Record<number, Prediction>; // of other positions, by token, if they were saved
   n_layers: number;
@@ -78,6 +98,7 @@ export interface Header {
 export interface FlowRequest {
   example: number;
   position: number;
+  count: number; // of positions from this one on, which are one source
   layer: number;
 }
 
@@ -172,7 +193,12 @@ function readExample(example: RawExample & Pick<Example, "methods">, index: numb
     labels: example.labels?.length === n ? example.labels : tokens.map(plainToken),
     special,
     words: example.words ?? { texts: tokens, groups: tokens.map((_, i) => [i]), special },
+    units: example.units ?? {},
+    runs: example.runs?.length === n ? example.runs : [],
+    segments: example.segments ?? [],
+    answer: readAnswer(example.answer, n),
     position: Math.min(Math.max(0, (example.position ?? 0) | 0), n - 1),
+    positions: example.positions ?? [],
     prediction: example.prediction ?? null,
     predictions: example.predictions ?? {},
     layer_names: example.layer_names?.length === example.n_layers ? example.layer_names : [],
@@ -191,29 +217,37 @@ function readExample(example: RawExample & Pick<Example, "methods">, index: numb
   };
 }
 
+/** An answer that fits the tokens; null otherwise. */
+function readAnswer(answer: Answer | null | undefined, n: number): Answer | null {
+  if (!answer || !(answer.first >= 1) || !answer.steps?.length) return null;
+  return answer.first + answer.steps.length <= n ? answer : null;
+}
+
 /** The method of a name, which the state has checked. */
 export const methodOf = (example: Example, name: string): Method =>
   example.methods.find((method) => method.name === name) ?? example.methods[0];
 
-/** Tokens or words: labels, the tokens of each, and which are special. */
+/** Tokens, words or other units: labels, the tokens of each, and which are special. */
 export interface Items {
+  name: UnitName;
   labels: string[];
   groups: number[][];
   special: boolean[];
   of: Int32Array; // token -> item
 }
 
-export function itemsOf(example: Example, words: boolean): Items {
+export function itemsOf(example: Example, name: UnitName): Items {
   const n = example.tokens.length;
   const of = new Int32Array(n);
-  if (!words) {
+  const units = name === "words" ? example.words : example.units[name];
+  if (!units) {
     for (let i = 0; i < n; i++) of[i] = i;
     const groups = example.tokens.map((_, i) => [i]);
-    return { labels: example.labels, groups, special: example.special, of };
+    return { name: "tokens", labels: example.labels, groups, special: example.special, of };
   }
-  const { texts, groups, special } = example.words;
+  const { texts, groups, special } = units;
   groups.forEach((group, word) => group.forEach((token) => (of[token] = word)));
-  return { labels: texts.map(plainToken), groups, special, of };
+  return { name, labels: texts.map(plainToken), groups, special, of };
 }
 
 /** Whether some items have several tokens. */

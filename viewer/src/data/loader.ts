@@ -10,6 +10,7 @@ export interface FlowQuery {
   key: string; // of the cached answer
   layer: number;
   position: number;
+  count: number; // of positions
 }
 
 export class Loader {
@@ -128,10 +129,10 @@ export class Loader {
     while (!this.error) {
       const next = this.wanted.values().next();
       if (next.done) break;
-      const { key, layer, position } = next.value;
+      const { key, layer, position, count } = next.value;
       this.wanted.delete(key);
       await this.request(key, async () => {
-        const row = await this.source.flow?.({ example: this.example, position, layer });
+        const row = await this.source.flow?.({ example: this.example, position, count, layer });
         if (row?.length !== n) throw new Error(`got ${row?.length ?? 0} scores, expected ${n}`);
         return row.map((value) => (value === Infinity ? 1 : value)); // a carried position
       });

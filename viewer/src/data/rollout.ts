@@ -77,6 +77,13 @@ export function ascend(
   return levels;
 }
 
+/** A distribution over positions: equal weights on some of them. */
+export function spread(n: number, positions: readonly number[]): Float64Array {
+  const out = new Float64Array(n);
+  for (const position of positions) out[position] += 1 / positions.length;
+  return out;
+}
+
 export function oneHot(n: number, index: number): Float64Array {
   const out = new Float64Array(n);
   out[index] = 1;

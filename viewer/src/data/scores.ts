@@ -15,15 +15,17 @@ import {
   type Items,
   type Method,
   type Source,
+  itemsOf,
 } from "./header.ts";
 import { Loader } from "./loader.ts";
 import { capacitiesOf, contract, LayeredFlow, type MaxFlow, type Room } from "./maxflow.ts";
 import { Queue, type WorkProgress } from "./queue.ts";
-import { augment, descend, multiply, oneHot } from "./rollout.ts";
+import { ascend, augment, descend, multiply, spread } from "./rollout.ts";
 
 const MAX_EDGES = 3e7; // that the solver of the page takes; it needs about 10 bytes per edge
 const FAST_TOKENS = 64; // up to which flow is computed in the page without delay
 const MAX_PATHS = 20; // in the cache
+const MAX_STEPS = 3e7; // multiplications of rollouts that are computed at once
 
 /** The notes on the explained position: for each row the indices of its texts. */
 interface Notes {
@@ -36,10 +38,39 @@ function expand(edge: { layer: number; below: number }, items: Items): void {
   if (edge.layer === 1) edge.below = items.groups[edge.below][0];
 }
 
+/** A set of positions as a key. */
+export function keyOf(sources: readonly number[]): string {
+  const [first, last] = [sources[0], sources[sources.length - 1]];
+  if (last - first !== sources.length - 1) return sources.join(" ");
+  return first === last ? String(first) : `${first} to ${last}`;
+}
+
+/** The mean of rows; null if one is missing. */
+function meanOf(rows: readonly (Float32Array | null)[]): Float32Array | null {
+  if (rows.includes(null)) return null;
+  const known = rows as readonly Float32Array[];
+  if (known.length === 1) return known[0];
+  return known[0].map((_, i) => known.reduce((sum, row) => sum + row[i], 0) / known.length);
+}
+
+/** A column of rows; null if a row is missing. */
+export const columnOf = (
+  rows: readonly (Float32Array | null)[],
+  column: number,
+): Float32Array | null =>
+  rows.includes(null) ? null : Float32Array.from(rows, (row) => row?.[column] ?? 0);
+
+/** The positions that an example explains. */
+const explainedOf = ({ answer, positions, position }: Example): number[] => {
+  if (answer) return answer.whole.map((token) => token - 1);
+  return positions.length > 1 ? positions : [position];
+};
+
 export class Scores {
   readonly example: Example;
   readonly index: number;
   readonly n: number;
+  readonly explained: readonly number[]; // the positions that the data explains together
   readonly changed: () => void;
   private readonly loader: Loader;
   private readonly mixed = new Map<number, Float32Array>();
@@ -60,6 +91,7 @@ export class Scores {
     this.example = example;
     this.index = index;
     this.n = example.tokens.length;
+    this.explained = explainedOf(example);
     this.loader = new Loader(source, index, example.chunks, changed);
     this.changed = changed;
     this.queue = new Queue(changed, progressed);
@@ -152,36 +184,42 @@ export class Scores {
     return layers.includes(null) ? null : (layers as Float32Array[]);
   }
 
-  /** The scores of one position for every token: [n]. */
-  row(method: string, layer: number, position: number): Float32Array | null {
-    const key = `${method}/${layer}/${position}`;
+  /** The scores of a set of positions for every token, [n]: the mean of their scores, or for flow
+   * one maximum flow from all of them, divided by their number. */
+  row(method: string, layer: number, sources: readonly number[]): Float32Array | null {
+    const key = `${method}/${layer}/${keyOf(sources)}`;
     const cached = this.rows.get(key);
     if (cached) return cached;
-    const row = this.findRow(methodOf(this.example, method), layer, position);
+    const row = this.findRow(methodOf(this.example, method), layer, sources);
     if (row) this.rows.set(key, row);
     return row;
   }
 
-  /** The scores of one item, normalized by the receptive field. */
-  normalizedRow(method: string, layer: number, items: Items, item: number): Float32Array | null {
-    if (method === "flow" && merges(items)) return null; // flows of tokens do not add up
+  /** The scores of a set of positions, normalized by the receptive field. */
+  normalizedRow(
+    method: string,
+    layer: number,
+    items: Items,
+    sources: readonly number[],
+  ): Float32Array | null {
+    if (this.unnormalized(method, layer, items, sources)) return null;
     const { n, index, example } = this;
     const key = normalizedKey(index, method, layer);
-    const places = items.groups[item].map((position) => this.normalizedPlace(key, position));
-    if (places.includes(-1)) return null;
     const scores = this.loader.chunk(key, example.chunks[key].shape[0] * n);
     if (!scores) return null;
-    return mergeRows(
-      places.map((place) => scores.subarray(place * n, (place + 1) * n)),
-      items,
-    );
+    const places = this.normalizedPlaces(method, layer, sources);
+    const rows = places.map((place) => scores.subarray(place * n, (place + 1) * n));
+    return mergeRows(rows, items);
   }
 
-  /** The row of a position in a chunk of normalized scores; -1 if it is not stored. */
-  private normalizedPlace(key: string, position: number): number {
-    const { chunks, normalized_rows: positions } = this.example;
-    if (!(key in chunks)) return -1;
-    return positions ? positions.indexOf(position) : position;
+  /** The rows in a chunk of normalized scores whose mean is that of some positions; -1 for those
+   * that are not stored. */
+  private normalizedPlaces(method: string, layer: number, sources: readonly number[]): number[] {
+    const { chunks, normalized_rows: rows } = this.example;
+    if (!(normalizedKey(this.index, method, layer) in chunks)) return [-1];
+    const whole = this.placeOf(sources, rows);
+    if (whole >= 0 || method === "flow") return [whole];
+    return sources.map((position) => this.placeOf([position], rows));
   }
 
   /** Notes on the explained position. key: method, layer and options, such as
@@ -193,20 +231,37 @@ export class Scores {
     return notes?.rows[key]?.map((i) => notes.texts[i]) ?? [];
   }
 
-  /** Why the normalized scores of an item can never be shown, or null if they can. */
-  unnormalized(method: string, layer: number, items: Items, item: number): string | null {
+  /** Whether positions are those that the data explains: the whole answer, or else one or several
+   * positions. */
+  isExplained(sources: readonly number[]): boolean {
+    return keyOf(sources) === keyOf(this.explained);
+  }
+
+  /** Why normalized scores can never be shown, or null if they can. */
+  unnormalized(
+    method: string,
+    layer: number,
+    items: Items,
+    sources: readonly number[],
+  ): string | null {
     if (method === "flow" && merges(items)) {
       return "Flow of words is not normalized by the receptive field in this page. Show tokens instead.";
     }
-    const key = normalizedKey(this.index, method, layer);
-    if (items.groups[item].every((position) => this.normalizedPlace(key, position) >= 0)) {
-      return null;
+    if (!this.normalizedPlaces(method, layer, sources).includes(-1)) return null;
+    if (!(normalizedKey(this.index, method, layer) in this.example.chunks)) {
+      return "Scores normalized by the receptive field are not available at this layer.";
     }
-    return "Scores normalized by the receptive field are available for the explained position only.";
+    const what = this.example.answer ? "the whole answer" : "the explained position";
+    return `Scores normalized by the receptive field are available for ${what} only.`;
   }
 
-  /** Why the scores of an item can never be shown, or null if they can. */
-  unavailable(method: string, layer: number, items: Items, item: number): string | null {
+  /** Why scores can never be shown, or null if they can. */
+  unavailable(
+    method: string,
+    layer: number,
+    items: Items,
+    sources: readonly number[],
+  ): string | null {
     const found = methodOf(this.example, method);
     const inData = found.computed === "data";
     if (method === "flow" && merges(items) && !inData) {
@@ -215,45 +270,124 @@ export class Scores {
         : null;
     }
     if (!inData && (method !== "flow" || this.loader.live || !this.tooLarge)) return null;
-    if (items.groups[item].every((position) => this.storedRow(found, layer, position) >= 0)) {
-      return null;
-    }
+    if (this.storedRow(found, layer, sources) >= 0) return null;
     if (!inData) {
       return "The graph is too large to compute flow in this page. Select the explained position.";
     }
+    if (sources.every((position) => this.storedRow(found, layer, [position]) >= 0)) return null;
     return scoresKey(this.index, found, layer) in this.example.chunks
       ? "Only the explained position is available for this method."
       : "This method is not available for this example.";
   }
 
   /** Whether a row is available without a long computation. */
-  isFast(method: string, layer: number, position: number): boolean {
+  isFast(method: string, layer: number, sources: readonly number[]): boolean {
     if (method !== "flow" || this.n <= FAST_TOKENS) return true;
-    if (this.rows.has(`flow/${layer}/${position}`)) return true;
-    return this.storedRow(methodOf(this.example, method), layer, position) >= 0;
+    if (this.rows.has(`flow/${layer}/${keyOf(sources)}`)) return true;
+    return this.storedRow(methodOf(this.example, method), layer, sources) >= 0;
   }
 
-  /** The scores of one item, with the tokens of a word merged. */
-  itemRow(method: string, layer: number, items: Items, item: number): Float32Array | null {
-    const group = items.groups[item];
-    if (method === "flow" && merges(items)) return this.wordFlowRow(layer, items, item);
-    const rows = group.map((position) => this.row(method, layer, position));
-    if (rows.some((row) => !row)) return null;
-    if (items.labels.length === this.n && group.length === 1 && items.of[group[0]] === group[0]) {
-      return rows[0];
+  /** The scores of a set of positions, with the tokens of a word or another item merged. */
+  itemRow(
+    method: string,
+    layer: number,
+    items: Items,
+    sources: readonly number[],
+  ): Float32Array | null {
+    if (method === "flow" && merges(items)) return this.flowOf(layer, items, sources);
+    const row = this.row(method, layer, sources);
+    return row && (merges(items) ? mergeRows([row], items) : row);
+  }
+
+  /** The scores of several sets of positions. Many long rollouts are computed in the background. */
+  itemRows(
+    method: string,
+    layer: number,
+    items: Items,
+    sets: readonly (readonly number[])[],
+  ): (Float32Array | null)[] {
+    const missing = sets.filter((set) => !this.rows.has(`${method}/${layer}/${keyOf(set)}`));
+    const steps = missing.length * layer * this.n * this.n;
+    const layers = method === "rollout" && steps > MAX_STEPS ? this.augmentedUpTo(layer) : null;
+    if (!layers) return sets.map((set) => this.itemRow(method, layer, items, set));
+    this.queue.want(`rollouts/${layer}/${missing.length}`, "rollout of the answer", () =>
+      this.findRollouts(layers, missing),
+    );
+    return sets.map((set) =>
+      missing.includes(set) ? null : this.itemRow(method, layer, items, set),
+    );
+  }
+
+  private *findRollouts(
+    layers: Float32Array[],
+    sets: readonly (readonly number[])[],
+  ): Generator<[number, number]> {
+    const { n } = this;
+    for (const [i, set] of sets.entries()) {
+      const row = descend(layers, n, layers.length, spread(n, set))[0];
+      this.rows.set(`rollout/${layers.length}/${keyOf(set)}`, Float32Array.from(row));
+      yield [i + 1, sets.length];
     }
-    return mergeRows(rows as Float32Array[], items);
   }
 
-  /** The maximum flow from an item to another on every edge between tokens, with its minimum cut.
-   * The end of an edge to a word at the input is the first token of the word. */
-  path(layer: number, items: Items, item: number, to: number): MaxFlow | null {
-    const key = `path/${layer}/${items.groups[item]}/${items.groups[to]}`;
+  /** The scores of several sets of positions for one item: [sets]. */
+  itemColumn(
+    method: string,
+    layer: number,
+    items: Items,
+    sets: readonly (readonly number[])[],
+    to: number,
+  ): Float32Array | null {
+    const { n } = this;
+    const slow = sets.some((set) => !this.isFast(method, layer, set));
+    if (method === "flow" && (slow || merges(items))) {
+      return this.flowColumn(layer, items, sets, to);
+    }
+    if (method !== "rollout") {
+      return columnOf(this.itemRows(method, layer, items, sets), to);
+    }
+    const layers = this.augmentedUpTo(layer);
+    if (!layers) return null;
+    const columns = items.groups[to].map((token) => ascend(layers, n, layer, token)[layer]);
+    const at = (position: number): number => columns.reduce((sum, c) => sum + c[position], 0);
+    return Float32Array.from(sets, (set) => set.reduce((sum, p) => sum + at(p), 0) / set.length);
+  }
+
+  /** The flow from several sets of positions to one item, computed in the page. */
+  private flowColumn(
+    layer: number,
+    items: Items,
+    sets: readonly (readonly number[])[],
+    to: number,
+  ): Float32Array | null {
+    const key = `flow/column/${items.name}/${layer}/${to}`;
+    const cached = this.rows.get(key);
+    if (cached) return cached;
+    const capacities = this.tooLarge ? null : this.capacitiesUpTo(layer);
+    if (!capacities) return null;
+    const { n, rows } = this;
+    this.queue.want(key, `flow to the answer at layer ${layer}`, function* () {
+      const column = new Float32Array(sets.length);
+      for (const [i, set] of sets.entries()) {
+        const solver = new LayeredFlow(contract(capacities, n, items, set), n);
+        const value = solver.value(set[0], to) / set.length;
+        column[i] = value === Infinity ? 1 : value;
+        yield [i + 1, sets.length];
+      }
+      rows.set(key, column);
+    });
+    return null;
+  }
+
+  /** The maximum flow from some positions to an item on every edge between tokens, with its minimum
+   * cut. The end of an edge to a word at the input is the first token of the word. */
+  path(layer: number, items: Items, sources: readonly number[], to: number): MaxFlow | null {
+    const key = `path/${layer}/${keyOf(sources)}/${items.groups[to]}`;
     const cached = this.paths.get(key);
     if (cached) return cached;
     const capacities = this.tooLarge ? null : this.capacitiesUpTo(layer);
     if (!capacities) return null;
-    this.queue.want(key, "maximum flow", () => this.findPath(key, capacities, items, item, to));
+    this.queue.want(key, "maximum flow", () => this.findPath(key, capacities, items, sources, to));
     return null;
   }
 
@@ -290,47 +424,67 @@ export class Scores {
     });
   }
 
-  private findRow(method: Method, layer: number, position: number): Float32Array | null {
+  private findRow(method: Method, layer: number, sources: readonly number[]): Float32Array | null {
     const { n } = this;
-    const stored = this.storedRow(method, layer, position) >= 0; // not rounded, unlike the weights
-    if (method.computed === "data" || stored) return this.loadRow(method, layer, position);
+    const place = this.storedRow(method, layer, sources); // not rounded, unlike the weights
+    if (place >= 0) return this.loadRow(method, layer, place);
+    if (method.computed === "data") {
+      const places = sources.map((position) => this.storedRow(method, layer, [position]));
+      if (places.includes(-1)) return null;
+      return meanOf(places.map((one) => this.loadRow(method, layer, one)));
+    }
     if (method.name === "raw") {
-      return this.attention(layer)?.slice(position * n, (position + 1) * n) ?? null;
+      const attention = this.attention(layer);
+      return attention && meanOf(sources.map((q) => attention.slice(q * n, (q + 1) * n)));
     }
     if (method.name === "rollout") {
       const layers = this.augmentedUpTo(layer);
-      return layers && Float32Array.from(descend(layers, n, layer, oneHot(n, position))[0]);
+      return layers && Float32Array.from(descend(layers, n, layer, spread(n, sources))[0]);
     }
-    return this.flowRow(method, layer, position);
+    const contiguous = sources[sources.length - 1] - sources[0] === sources.length - 1;
+    if (this.loader.live && contiguous) {
+      const key = `flow/${layer}/${keyOf(sources)}`; // as in `row`
+      const query = { key, layer, position: sources[0], count: sources.length };
+      return this.loader.flow(query, n);
+    }
+    return this.flowOf(layer, itemsOf(this.example, "tokens"), sources);
   }
 
-  /** The row of a position in the chunk of a method; -1 if it is not stored. */
-  private storedRow(method: Method, layer: number, position: number): number {
-    const { chunks, flow_rows: positions } = this.example;
+  /** The row of a set of positions in the chunk of a method; -1 if it is not stored. */
+  private storedRow(method: Method, layer: number, sources: readonly number[]): number {
+    const { chunks, flow_rows } = this.example;
     if (!(scoresKey(this.index, method, layer) in chunks)) return -1;
-    return positions ? positions.indexOf(position) : position;
+    return this.placeOf(sources, flow_rows);
   }
 
-  private loadRow(method: Method, layer: number, position: number): Float32Array | null {
+  /** The place of a set of positions among stored rows; the explained set of several is last. */
+  private placeOf(sources: readonly number[], rows: readonly number[] | null): number {
+    const count = rows ? rows.length : this.n;
+    const explainsSet = this.example.answer !== null || this.example.positions.length > 1;
+    if (explainsSet && this.isExplained(sources)) return count;
+    if (sources.length > 1) return -1;
+    return rows ? rows.indexOf(sources[0]) : sources[0];
+  }
+
+  private loadRow(method: Method, layer: number, place: number): Float32Array | null {
     const { n } = this;
-    const row = this.storedRow(method, layer, position);
-    if (row < 0) return null;
     const key = scoresKey(this.index, method, layer);
     const scores = this.loader.chunk(key, this.example.chunks[key].shape[0] * n);
-    return scores && scores.slice(row * n, (row + 1) * n);
+    return scores && scores.slice(place * n, (place + 1) * n);
   }
 
-  /** Flow from the stored chunk, else from a live host, else computed in the page. */
-  private flowRow(method: Method, layer: number, position: number): Float32Array | null {
-    const key = `flow/${layer}/${position}`; // as in `row`
-    if (this.storedRow(method, layer, position) >= 0) {
-      return this.loadRow(method, layer, position);
-    }
-    if (this.loader.live) return this.loader.flow({ key, layer, position }, this.n);
+  /** Flow computed in the page. To a word: one maximum flow to all of its tokens, never the sum of
+   * their flows. */
+  private flowOf(layer: number, items: Items, sources: readonly number[]): Float32Array | null {
+    const name = merges(items) ? `${items.name}/` : "";
+    const key = `flow/${name}${layer}/${keyOf(sources)}`; // as in `row`
+    const cached = this.rows.get(key);
+    if (cached) return cached;
     const capacities = this.tooLarge ? null : this.capacitiesUpTo(layer);
     if (!capacities) return null;
-    this.queue.want(key, `flow at layer ${layer}`, () =>
-      this.findFlows(key, capacities, layer, position),
+    const what = merges(items) ? `flow of ${items.name}` : "flow";
+    this.queue.want(key, `${what} at layer ${layer}`, () =>
+      this.findFlows(key, capacities, items, sources),
     );
     return null;
   }
@@ -338,45 +492,17 @@ export class Scores {
   private *findFlows(
     key: string,
     capacities: Float32Array[],
-    layer: number,
-    position: number,
-  ): Generator<[number, number]> {
-    const solver = new LayeredFlow(capacities.slice(0, layer), this.n);
-    const row = new Float32Array(this.n);
-    for (let token = 0; token < this.n; token++) {
-      const value = solver.value(position, token);
-      row[token] = value === Infinity ? 1 : value; // a carried position
-      yield [token + 1, this.n];
-    }
-    this.rows.set(key, row);
-  }
-
-  /** Flow to words: one maximum flow to all tokens of a word, never the sum of their flows. */
-  private wordFlowRow(layer: number, items: Items, item: number): Float32Array | null {
-    const key = `flow/words/${layer}/${item}`;
-    const cached = this.rows.get(key);
-    if (cached) return cached;
-    const capacities = this.tooLarge ? null : this.capacitiesUpTo(layer);
-    if (!capacities) return null;
-    this.queue.want(key, `flow of words at layer ${layer}`, () =>
-      this.findWordFlows(key, capacities, items, item),
-    );
-    return null;
-  }
-
-  private *findWordFlows(
-    key: string,
-    capacities: Float32Array[],
     items: Items,
-    item: number,
+    sources: readonly number[],
   ): Generator<[number, number]> {
-    const group = items.groups[item];
-    const solver = new LayeredFlow(contract(capacities, this.n, items, group), this.n);
+    const joined = sources.length > 1 || merges(items);
+    const graph = joined ? contract(capacities, this.n, items, sources) : capacities;
+    const solver = new LayeredFlow(graph, this.n);
     const row = new Float32Array(items.labels.length);
-    for (let word = 0; word < row.length; word++) {
-      const value = solver.value(group[0], word) / group.length;
-      row[word] = value === Infinity ? 1 : value; // a carried position
-      yield [word + 1, row.length];
+    for (let item = 0; item < row.length; item++) {
+      const value = solver.value(sources[0], item) / sources.length;
+      row[item] = value === Infinity ? 1 : value; // a carried position
+      yield [item + 1, row.length];
     }
     this.rows.set(key, row);
   }
@@ -385,17 +511,16 @@ export class Scores {
     key: string,
     capacities: Float32Array[],
     items: Items,
-    item: number,
+    sources: readonly number[],
     to: number,
   ): Generator<[number, number]> {
     yield [0, 1]; // redraw before the work starts
-    const group = items.groups[item];
-    const grouped = group.length > 1 || items.groups[to].length > 1;
-    const graph = grouped ? contract(capacities, this.n, items, group) : capacities;
+    const grouped = sources.length > 1 || items.groups[to].length > 1;
+    const graph = grouped ? contract(capacities, this.n, items, sources) : capacities;
     const solver = new LayeredFlow(graph, this.n, this.room);
     try {
       const sink = grouped ? to : items.groups[to][0];
-      const path = solver.solve(group[0], sink);
+      const path = solver.solve(sources[0], sink);
       if (grouped) for (const edge of [...path.edges, ...path.cut]) expand(edge, items);
       this.paths.set(key, path);
     } finally {

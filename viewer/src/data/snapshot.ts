@@ -2,9 +2,9 @@
 // do not read chunks for scores themselves.
 
 import type { Theme } from "../paint/theme.ts";
-import { itemsOf, type Example, type Items } from "./header.ts";
-import type { Scores } from "./scores.ts";
-import { layerOf, type State } from "./state.ts";
+import { itemsOf, type Example, type Items, type UnitName } from "./header.ts";
+import { columnOf, type Scores } from "./scores.ts";
+import { layerOf, type Part, type State, wholePart } from "./state.ts";
 import { runsRightToLeft, visible } from "./text.ts";
 
 export type Row = Float32Array | null; // null: not available yet
@@ -22,7 +22,10 @@ export interface Snapshot {
   layer: number;
   position: number; // the target position: a token
   item: number; // the item of the target position
+  part: Part | null; // the explained part of the answer
+  sources: readonly number[]; // the positions that are explained together
   columns: number[]; // the items shown, in order
+  ranked: number[]; // those that are ranked: of an answer, the prompt unless the state says so
   rows: Record<string, Row>; // method -> [items], at the selected layer
   row: Row; // that of the selected method
   unavailable: string | null; // why that row can never be shown
@@ -30,24 +33,26 @@ export interface Snapshot {
   token: number | null; // the selected token, or the one with the highest score
   chosen: boolean; // whether the user selected it
   matches: Set<number>; // items that match the search
+  reverse: Row; // how much of the selected token went to each item of the answer, in the text view
+  reversed: boolean; // whether that is shown
   versus: Snapshot | null; // what it is compared with, in the difference view
-  notes: string[]; // what the row does not tell; only for the explained position
+  notes: string[]; // what the row does not tell; only for what the data explains
 }
 
 type Labels = Pick<Snapshot, "items" | "labels" | "marks">;
 type Names = Pick<Snapshot, "names" | "rightToLeft">;
 
-const labelCache = new WeakMap<Example, Map<boolean, Labels>>();
+const labelCache = new WeakMap<Example, Map<UnitName, Labels>>();
 const nameCache = new WeakMap<Example, Names>();
 
-function labelsOf(example: Example, words: boolean): Labels {
+function labelsOf(example: Example, units: UnitName): Labels {
   let cached = labelCache.get(example);
   if (!cached) labelCache.set(example, (cached = new Map()));
-  let labels = cached.get(words);
+  let labels = cached.get(units);
   if (!labels) {
-    const items = itemsOf(example, words);
+    const items = itemsOf(example, units);
     const shown = items.labels.map(visible);
-    cached.set(words, (labels = { items, labels: shown, marks: marksOf(example, items, shown) }));
+    cached.set(units, (labels = { items, labels: shown, marks: marksOf(example, items, shown) }));
   }
   return labels;
 }
@@ -77,29 +82,88 @@ function namesOf(example: Example): Names {
   return names;
 }
 
-/** The scores of the target position by one method at one layer: [items]. */
-export function scoresAt(snapshot: Snapshot, method: string, layer: number): Row {
-  const { scores, items, item, state } = snapshot;
+/** The scores of the explained positions by one method at one layer: [items]. */
+export function scoresAt(
+  { scores, items, sources, state }: Snapshot,
+  method: string,
+  layer: number,
+): Row {
   if (state.normalize === "receptive_field") {
-    return scores.normalizedRow(method, layer, items, item);
+    return scores.normalizedRow(method, layer, items, sources);
   }
-  return normalized(scores.itemRow(method, layer, items, item), state.normalize);
+  return normalized(scores.itemRow(method, layer, items, sources), state.normalize);
 }
+
+/** The scores of several sets of positions by the selected method, as `scoresAt`. */
+export function scoresOf(
+  { scores, items, state, layer }: Snapshot,
+  sets: readonly (readonly number[])[],
+): Row[] {
+  if (state.normalize === "receptive_field") {
+    return sets.map((set) => scores.normalizedRow(state.method, layer, items, set));
+  }
+  const rows = scores.itemRows(state.method, layer, items, sets);
+  return rows.map((row) => normalized(row, state.normalize));
+}
+
+/** A token, word or other item of the answer. */
+export interface AnswerItem {
+  item: number;
+  part: Part;
+  sources: number[]; // the positions that predict its tokens
+}
+
+const answerCache = new WeakMap<Items, AnswerItem[]>();
+
+/** The items of the answer; items that are partly in the prompt count with their part of it. */
+export function answerItems({ example, items }: Pick<Snapshot, "example" | "items">): AnswerItem[] {
+  const { answer } = example;
+  if (!answer) return [];
+  const cached = answerCache.get(items);
+  if (cached) return cached;
+  const list = items.groups.flatMap((group, item) => {
+    const own = group.filter((token) => token >= answer.first);
+    if (!own.length) return [];
+    const part: Part = [own[0], own[own.length - 1]];
+    return [{ item, part, sources: own.map((token) => token - 1) }];
+  });
+  answerCache.set(items, list);
+  return list;
+}
+
+/** The positions that a part of the answer is predicted at. */
+function sourcesOf({ scores, example, items, item, part, position }: Snapshot): readonly number[] {
+  if (part && example.answer) {
+    const [first, last] = wholePart(example.answer);
+    if (part[0] === first && part[1] === last) return scores.explained;
+    return Array.from({ length: part[1] - part[0] + 1 }, (_, i) => part[0] - 1 + i);
+  }
+  const explained = !example.answer && scores.explained.length > 1;
+  return explained && position === example.position ? scores.explained : items.groups[item];
+}
+
+/** Whether the whole answer is explained. */
+export const explainsWhole = ({ part, scores, sources }: Snapshot): boolean =>
+  part !== null && scores.isExplained(sources);
 
 /** Why the scores of the target position can never be shown, or null if they can. */
 export function missing(snapshot: Snapshot, method: string, layer: number): string | null {
-  const { scores, items, item, state } = snapshot;
+  const { scores, items, sources, state } = snapshot;
   return state.normalize === "receptive_field"
-    ? scores.unnormalized(method, layer, items, item)
-    : scores.unavailable(method, layer, items, item);
+    ? scores.unnormalized(method, layer, items, sources)
+    : scores.unavailable(method, layer, items, sources);
 }
 
 /** The notes on the row of the selected method. Those on unnormalized rows say so if need be. */
-function notesOf({ scores, example, state, items, item, layer, row }: Snapshot): string[] {
-  if (!row || item !== items.of[example.position] || state.view === "heads") return [];
+function notesOf(snapshot: Snapshot): string[] {
+  const { scores, example, state, items, item, layer, row, sources, part } = snapshot;
+  const explained = scores.isExplained(sources) || (!part && item === items.of[example.position]);
+  if (!row || !explained || state.view === "heads") return [];
   const shown = state.special || !items.special.includes(true) ? "show" : "hide";
   const normalize = state.normalize === "rows" ? "none" : state.normalize;
-  const kind = state.words && items.labels.length < scores.n ? "words" : "tokens";
+  const merged = items.labels.length < scores.n;
+  if (merged && items.name !== "words") return [];
+  const kind = merged ? "words" : "tokens";
   const notes = scores.notes(`${state.method}/${layer}/${normalize}/${kind}/${shown}`);
   if (!notes.length || normalize === state.normalize) return notes.map(visible);
   return [`Before normalization: ${visible(notes[0])}`, ...notes.slice(1).map(visible)];
@@ -114,7 +178,7 @@ function normalized(row: Row, normalize: State["normalize"]): Row {
 /** Compute what a panel shows. Missing scores are requested and null for now. */
 export function takeSnapshot(scores: Scores, state: State, theme: Theme): Snapshot {
   const { example, index } = scores;
-  const { items, labels, marks } = labelsOf(example, state.words);
+  const { items, labels, marks } = labelsOf(example, state.units);
   const position = state.positions[index];
   const item = items.of[position];
   const layer = layerOf(state, example);
@@ -131,7 +195,10 @@ export function takeSnapshot(scores: Scores, state: State, theme: Theme): Snapsh
     layer,
     position,
     item,
+    part: state.parts[index],
+    sources: [],
     columns,
+    ranked: columns,
     rows: {},
     row: null,
     unavailable: null,
@@ -139,23 +206,49 @@ export function takeSnapshot(scores: Scores, state: State, theme: Theme): Snapsh
     token: state.tokens[index],
     chosen: state.tokens[index] !== null,
     matches: search(labels, example, items, state.search),
+    reverse: null,
+    reversed: state.view === "text" && example.answer !== null && state.tokens[index] !== null,
     versus: null,
     notes: [],
   };
+  snapshot.sources = sourcesOf(snapshot);
+  if (snapshot.part && !state.own) snapshot.ranked = columns.filter((i) => inPrompt(snapshot, i));
   snapshot.unavailable = missing(snapshot, state.method, layer);
   // The selected method first: it is on screen, the others are in the table.
   // Other flow that takes long to compute waits until it is selected.
   for (const name of [state.method, ...example.methods.map((method) => method.name)]) {
     const stored = state.normalize === "receptive_field";
-    const wanted = stored || name === state.method || scores.isFast(name, layer, position);
+    const wanted = stored || name === state.method || scores.isFast(name, layer, snapshot.sources);
     snapshot.rows[name] ??= wanted ? scoresAt(snapshot, name, layer) : null;
   }
   snapshot.row = snapshot.rows[state.method];
-  snapshot.kept = keep(snapshot.row, columns, items.labels.length, state);
+  const shown = state.view === "text" ? snapshot.ranked : columns;
+  snapshot.kept = keep(snapshot.row, shown, items.labels.length, state);
   snapshot.token ??= topToken(snapshot);
-  snapshot.notes = notesOf(snapshot);
+  if (snapshot.reversed) snapshot.reverse = reverseOf(snapshot);
+  snapshot.notes = snapshot.reversed ? [] : notesOf(snapshot);
   return snapshot;
 }
+
+/** How much of the selected token or item went to each item of the answer: [items]. */
+function reverseOf(snapshot: Snapshot): Row {
+  const { scores, state, layer, items, token } = snapshot;
+  const own = answerItems(snapshot);
+  const sets = own.map(({ sources }) => sources);
+  const to = items.of[token ?? 0];
+  const column =
+    state.normalize === "none"
+      ? scores.itemColumn(state.method, layer, items, sets, to)
+      : columnOf(scoresOf(snapshot, sets), to);
+  if (!column) return null;
+  const row = new Float32Array(items.labels.length);
+  own.forEach(({ item }, i) => (row[item] = column[i]));
+  return row;
+}
+
+/** Whether an item is before the answer. */
+export const inPrompt = ({ example, items }: Snapshot, item: number): boolean =>
+  !example.answer || items.groups[item][0] < example.answer.first;
 
 /** Which items have at least the threshold's share of the maximum and are among the top k. */
 export function keep(
@@ -206,11 +299,12 @@ export function tracedItem({ token, chosen, state, items }: Snapshot): number | 
 
 /** The top token that is neither special nor the target position; else the top token. */
 function topToken(snapshot: Snapshot): number | null {
-  const { scores, state, layer, position, example } = snapshot;
-  const row = scores.row(state.method, layer, position);
+  const { scores, state, layer, sources, example, part } = snapshot;
+  const row = scores.row(state.method, layer, sources);
   if (!row) return null;
   const all = example.tokens.map((_, i) => i);
-  const plain = all.filter((i) => !example.special[i] && i !== position);
+  const end = (part && example.answer?.first) ?? all.length;
+  const plain = all.filter((i) => !example.special[i] && !sources.includes(i) && i < end);
   return rank(row, plain.length ? plain : all)[0];
 }
 

@@ -1,16 +1,19 @@
 // The state of the viewer as plain JSON, which hosts save in links and notebooks. Every change
 // goes through `changeState`, which brings values into the range of the data.
 
-import type { Example, Header } from "./header.ts";
+import { UNITS, type Answer, type Example, type Header, type UnitName } from "./header.ts";
 import { SCALES, type Scale } from "./range.ts";
 
-export const VIEWS = ["text", "flow", "map", "heads", "difference", "image"] as const;
+export const VIEWS = ["text", "alignment", "flow", "map", "heads", "difference", "image"] as const;
 export type ViewName = (typeof VIEWS)[number];
 
 /** rows: scores of a position are divided by their sum; receptive_field: also by the scores under
  * uniform attention (paper §5). */
 export const NORMALIZATIONS = ["none", "rows", "receptive_field"] as const;
 export type Normalize = (typeof NORMALIZATIONS)[number];
+
+/** The first and last token of a part of an answer. */
+export type Part = [number, number];
 
 export interface State {
   view: ViewName;
@@ -20,13 +23,16 @@ export interface State {
   shown: number[]; // the examples side by side
   versus: string; // what the difference view compares with, such as "method:raw"; "" for a default
   position: number; // the target position: a token index
+  part: Part | null; // the explained part of the answer; null: the target position
   token: number | null; // the traced input token; null: the one with the highest score
   positions: number[]; // `position` of every example
+  parts: (Part | null)[]; // `part` of every example
   tokens: (number | null)[]; // `token` of every example
   threshold: number; // minimum score as a share of the maximum, 0 to 1
   topK: number; // number of tokens shown, highest scores first; 0: all
   special: boolean; // whether special tokens are shown
-  words: boolean; // whether the tokens of a word are merged
+  units: UnitName; // what tokens are merged into
+  own: boolean; // whether the answer before the explained part is shown and ranked too
   normalize: Normalize;
   fit: boolean; // whether drawings fit the width or scroll
   edges: "strongest" | "all"; // of the flow graph
@@ -51,13 +57,16 @@ export function initialState(header: Header): State {
     shown: examples.length > 1 ? [0, 1] : [0],
     versus: "",
     position: first.position,
+    part: first.answer && wholePart(first.answer),
     token: null,
     positions: examples.map((example) => example.position),
+    parts: examples.map(({ answer }) => answer && wholePart(answer)),
     tokens: examples.map(() => null),
     threshold: 0,
     topK: 0,
     special: true,
-    words: false,
+    units: "tokens",
+    own: false,
     normalize: "none",
     fit: Math.max(...examples.map((example) => example.tokens.length)) > 100,
     edges: "strongest",
@@ -90,10 +99,30 @@ function tokenOf(value: unknown, example: Example): number | null {
   return token >= 0 && token < example.tokens.length ? token : null;
 }
 
+/** The part of an answer without special tokens at its ends. */
+export const wholePart = ({ whole }: Answer): Part => [whole[0], whole[whole.length - 1]];
+
+/** A part inside of the answer, brought into order; null if there is none. */
+function partOf(value: unknown, { answer }: Example): Part | null {
+  if (!answer || !Array.isArray(value) || !value.every(isNumber) || value.length !== 2) return null;
+  const ends = value.map((token) =>
+    between(Math.round(token), answer.first, answer.first + answer.steps.length - 1, answer.first),
+  );
+  return [Math.min(...ends), Math.max(...ends)];
+}
+
+/** The part that a position predicts: the token after it, if that is in the answer. */
+function predictedPart(position: number, { answer }: Example): Part | null {
+  const token = position + 1;
+  if (!answer || token < answer.first || token >= answer.first + answer.steps.length) return null;
+  return [token, token];
+}
+
 /** The views of some examples, in the order of their tabs. */
 export function viewsOf({ examples }: Header): ViewName[] {
   const images = examples.some(({ image }) => image);
-  const others = VIEWS.filter((view) => view !== "image");
+  const answers = examples.some(({ answer }) => answer);
+  const others = VIEWS.filter((view) => view !== "image" && (answers || view !== "alignment"));
   return images ? ["image", ...others] : others;
 }
 
@@ -137,9 +166,17 @@ export function changeState(header: Header, now: State, change: Partial<State>):
   const tokens = examples.map((candidate, i) =>
     Array.isArray(merged.tokens) ? tokenOf(merged.tokens[i], candidate) : null,
   );
+  const parts = examples.map((candidate, i) =>
+    Array.isArray(merged.parts) ? partOf(merged.parts[i], candidate) : now.parts[i],
+  );
   if (change.position !== undefined) {
     positions[example] = tokenOf(change.position, examples[example]) ?? positions[example];
+    parts[example] = predictedPart(positions[example], examples[example]);
   }
+  if (change.part !== undefined) parts[example] = partOf(change.part, examples[example]);
+  parts.forEach((part, i) => {
+    if (part) positions[i] = part[0] - 1;
+  });
   if (change.token !== undefined) tokens[example] = tokenOf(change.token, examples[example]);
   const deepest = Math.max(...examples.map(({ n_layers }) => n_layers));
   const heads = Math.max(...examples.map(({ n_heads }) => n_heads));
@@ -153,13 +190,16 @@ export function changeState(header: Header, now: State, change: Partial<State>):
     shown: shownOf(merged.shown, examples.length, example, now.shown),
     versus: typeof merged.versus === "string" ? merged.versus.slice(0, 200) : now.versus,
     position: positions[example],
+    part: parts[example],
     token: tokens[example],
     positions,
+    parts,
     tokens,
     threshold: between(merged.threshold, 0, 1, now.threshold),
     topK: Math.round(between(merged.topK, 0, 1e6, now.topK)),
     special: flag(merged.special, now.special),
-    words: flag(merged.words, now.words),
+    units: oneOf(merged.units, UNITS, now.units),
+    own: flag(merged.own, now.own),
     normalize: oneOf(merged.normalize, NORMALIZATIONS, now.normalize),
     fit: flag(merged.fit, now.fit),
     edges: oneOf(merged.edges, ["strongest", "all"] as const, now.edges),

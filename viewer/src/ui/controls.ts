@@ -1,7 +1,7 @@
 // The controls above the views: tabs, method, layer, search, examples and options. They show the
 // state and change it.
 
-import type { Header } from "../data/header.ts";
+import { UNITS, type Header } from "../data/header.ts";
 import type { Snapshot } from "../data/snapshot.ts";
 import {
   hasHeadRollout,
@@ -293,6 +293,7 @@ function limits(header: Header, change: Change): Field[] {
 function tokens({ examples }: Header, change: Change): Field[] {
   const special = examples.some((example) => example.special.includes(true));
   const texts = examples.some(({ image }) => !image);
+  const chat = examples.some(({ segments }) => segments.some(([name]) => name === "user"));
   return [
     toggle(change, {
       label: "Show special tokens",
@@ -301,12 +302,24 @@ function tokens({ examples }: Header, change: Change): Field[] {
       change: (shown) => ({ special: shown }),
       when: () => special,
     }),
-    toggle(change, {
-      label: "Merge subwords",
-      testid: "words",
-      value: (state) => state.words,
-      change: (words) => ({ words }),
+    choice(change, {
+      label: "Units",
+      testid: "units",
+      names: UNITS.filter(
+        (name) =>
+          name === "tokens" || name === "words" || examples.some(({ units }) => units[name]),
+      ).map((name) => [name, name === "segments" && chat ? "messages" : name] as const),
+      value: (state) => state.units,
+      change: (units) => ({ units }),
       when: (state) => texts && state.view !== "image",
+    }),
+    toggle(change, {
+      label: "Include the answer",
+      testid: "own",
+      value: (state) => state.own,
+      change: (own) => ({ own }),
+      when: (state) =>
+        examples.some(({ answer }) => answer) && ["text", "alignment"].includes(state.view),
     }),
     choice(change, {
       label: "Normalize",
@@ -330,7 +343,7 @@ function drawing(change: Change): Field[] {
       testid: "fit",
       value: (state) => state.fit,
       change: (fit) => ({ fit }),
-      when: (state) => ["flow", "map", "difference"].includes(state.view),
+      when: (state) => ["flow", "map", "difference", "alignment"].includes(state.view),
     }),
     choice(change, {
       label: "Edges",

@@ -1,8 +1,8 @@
 // Keyboard shortcuts: the change of state for each key. The help dialog lists them
 // (views/captions.ts).
 
-import type { Snapshot } from "../data/snapshot.ts";
-import type { State, ViewName } from "../data/state.ts";
+import { explainsWhole, type Snapshot } from "../data/snapshot.ts";
+import { type State, type ViewName, wholePart } from "../data/state.ts";
 
 export interface KeyEvents {
   views: readonly ViewName[]; // in the order of their tabs
@@ -31,7 +31,7 @@ export function pressed(event: KeyboardEvent, snapshot: Snapshot, events: KeyEve
   if (event.key === "Escape") return clearSelection(snapshot, events);
   if (typing || target instanceof HTMLSelectElement) return false; // which use keys themselves
   if (moving.has(event.key)) {
-    const onView = target.closest(".stage, .sentence") !== null;
+    const onView = target.closest(".stage, .sentence, .dialogue") !== null;
     return onView && move(event, snapshot, events);
   }
   return letter(event.key, snapshot, events);
@@ -42,7 +42,9 @@ function clearSelection(snapshot: Snapshot, events: KeyEvents): boolean {
   if (state.search) events.change({ search: "" });
   else if (state.head !== null && state.view === "heads") events.change({ head: null });
   else if (snapshot.chosen) events.change({ token: null });
-  else return false;
+  else if (snapshot.example.answer && !explainsWhole(snapshot)) {
+    events.change({ part: wholePart(snapshot.example.answer) });
+  } else return false;
   return true;
 }
 
@@ -54,8 +56,11 @@ function letter(key: string, snapshot: Snapshot, events: KeyEvents): boolean {
     const names = example.methods.map((method) => method.name);
     events.change({ method: names[(names.indexOf(state.method) + 1) % names.length] });
   } else if (key === "s" || key === "S") events.change({ special: !state.special });
-  else if (key === "w" || key === "W") events.change({ words: !state.words });
-  else if (key === "t" || key === "T") events.table();
+  else if (key === "w" || key === "W") {
+    events.change({ units: state.units === "tokens" ? "words" : "tokens" });
+  } else if ((key === "a" || key === "A") && example.answer) {
+    events.change({ part: wholePart(example.answer), token: null });
+  } else if (key === "t" || key === "T") events.table();
   else if (key === "/") events.search();
   else if (key === "?") events.help();
   else return false;
@@ -66,6 +71,11 @@ function move(event: KeyboardEvent, snapshot: Snapshot, events: KeyEvents): bool
   const { state, example, rightToLeft, layer } = snapshot;
   const forwards = rightToLeft ? "ArrowLeft" : "ArrowRight";
   const patches = state.view === "image" ? example.image : null;
+  if (state.view === "text" && example.answer && !/Arrow(Up|Down)|Page/.test(event.key)) {
+    const change = moveCursor(event, snapshot, forwards);
+    if (change) events.change(change);
+    return true;
+  }
   switch (event.key) {
     case "ArrowLeft":
     case "ArrowRight": {
@@ -103,6 +113,27 @@ function move(event: KeyboardEvent, snapshot: Snapshot, events: KeyEvents): bool
       return true;
     }
   }
+}
+
+/** The text with an answer has one cursor: on the answer it is the explained part, which Shift
+ * extends; on the prompt it is the traced token. */
+function moveCursor(
+  event: KeyboardEvent,
+  snapshot: Snapshot,
+  forwards: string,
+): Partial<State> | null {
+  const { example, items, columns, part, position, token, chosen } = snapshot;
+  const { answer } = example;
+  if (!answer) return null;
+  const step = event.key === forwards ? 1 : -1;
+  const edge = part ? part[step > 0 ? 1 : 0] : position;
+  const from = items.of[chosen && token !== null ? token : edge];
+  const ends = { Home: columns[0], End: columns[columns.length - 1] };
+  const item = ends[event.key as keyof typeof ends] ?? next(snapshot, from, step);
+  const own = items.groups[item].filter((t) => t >= answer.first);
+  if (!own.length) return event.shiftKey ? null : { token: items.groups[item][0] };
+  if (!event.shiftKey || !part) return { part: [own[0], own[own.length - 1]], token: null };
+  return { part: [Math.min(part[0], own[0]), Math.max(part[1], own[own.length - 1])] };
 }
 
 const tokenOf = (snapshot: Snapshot, item: number | undefined): number =>

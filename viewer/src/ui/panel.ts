@@ -3,7 +3,7 @@
 
 import { fromZero, pick, type Range, rangeOf } from "../data/range.ts";
 import type { Scores } from "../data/scores.ts";
-import { largest, type Snapshot } from "../data/snapshot.ts";
+import { answerItems, largest, type Snapshot } from "../data/snapshot.ts";
 import type { State } from "../data/state.ts";
 import { digits, visible } from "../data/text.ts";
 import { make, setText } from "../paint/dom.ts";
@@ -17,9 +17,14 @@ import { headsScene } from "../views/heads.ts";
 import { imageScene } from "../views/image.ts";
 import { mapScene } from "../views/map.ts";
 import type { Scene, Target } from "../views/scene.ts";
+import { alignmentScene } from "../views/alignment.ts";
+import { dialogueLines, DialogueView } from "../views/dialogue.ts";
 import { MethodRows, TextView } from "../views/text.ts";
 
 const NARROW = 480;
+const LONG = 90; // tokens from which on a text scrolls
+const LONG_ANSWER = 250; // with an answer
+const LEGEND = 30; // pixels below the text
 const BELOW = 12; // pixels to leave free at the end of the window
 
 interface Room {
@@ -40,7 +45,7 @@ export class Panel {
   range: Range = fromZero(0); // of the colors; 0 to 0 if the view has several scales
   private readonly stage: Stage;
   private readonly cue: HTMLElement;
-  private readonly text: TextView;
+  private readonly text: TextView | DialogueView;
   private readonly methodRows: MethodRows;
   private readonly ranking: Ranking;
   private readonly prediction: PredictionBox;
@@ -61,13 +66,12 @@ export class Panel {
       choose: change,
       hover: (target: Target | null, event) => events.tooltip(target?.lines ?? null, event),
     });
-    this.text = new TextView(
-      (item) => change({ position: this.snapshot?.items.groups[item][0] }),
-      (item, event) => events.tooltip(this.linesOf(item), event as PointerEvent),
-    );
-    this.ranking = new Ranking((token) =>
-      change({ token: this.snapshot?.chosen && this.snapshot.token === token ? null : token }),
-    );
+    const hover = (item: number | null, event: Event): void =>
+      events.tooltip(this.linesOf(item), event as PointerEvent);
+    this.text = example.answer
+      ? new DialogueView({ change, hover })
+      : new TextView((item) => change({ position: this.snapshot?.items.groups[item][0] }), hover);
+    this.ranking = new Ranking((token) => change(this.ranked(token)));
     this.prediction = new PredictionBox(example, () => change({ position: example.position }));
     this.name = make("h2", { class: "panel-name", dir: "auto" }, visible(example.name));
     this.note = make("p", { class: "note", testid: "note" });
@@ -109,10 +113,21 @@ export class Panel {
     );
   }
 
+  /** What a click on a ranked token changes: it is traced, or if it is in the answer explained. */
+  private ranked(token: number): Partial<State> {
+    const { snapshot } = this;
+    if (snapshot?.reversed) {
+      const own = answerItems(snapshot).find(({ item }) => item === snapshot.items.of[token]);
+      return { part: own?.part ?? snapshot.part, token: null };
+    }
+    return { token: snapshot?.chosen && snapshot.token === token ? null : token };
+  }
+
   /** The tooltip of an item of the text view. */
   private linesOf(item: number | null): string[] | null {
     const { snapshot } = this;
-    return item === null || !snapshot ? null : itemLines(snapshot, item);
+    if (item === null || !snapshot) return null;
+    return snapshot.example.answer ? dialogueLines(snapshot, item) : itemLines(snapshot, item);
   }
 
   /** The width and height for a scene: what the window shows without scrolling. */
@@ -126,7 +141,9 @@ export class Panel {
 
   show(snapshot: Snapshot, shared: number, several: boolean): void {
     this.snapshot = snapshot;
-    const { state, row, columns, scores } = snapshot;
+    const { state, scores } = snapshot;
+    const row = snapshot.reversed ? snapshot.reverse : snapshot.row;
+    const columns = this.coloredItems(snapshot);
     this.name.hidden = !several;
     this.error.element.hidden = !scores.error;
     setText(this.error.text, scores.error ?? "");
@@ -150,8 +167,12 @@ export class Panel {
     if (this.scene)
       this.stage.show(this.scene, `${describeRow(snapshot)}. Use arrow keys to move.`);
     else {
-      this.text.element.classList.toggle("short", snapshot.labels.length <= 30);
-      this.text.element.classList.toggle("long", snapshot.labels.length > 90);
+      this.text.element.classList.toggle("short", scores.n <= 30);
+      const long = scores.n > (scores.example.answer ? LONG_ANSWER : LONG);
+      this.text.element.classList.toggle("long", long);
+      // The answer, at the end of a long text, stays in sight.
+      const tall = scores.example.answer && long ? `${this.room.height - LEGEND}px` : "";
+      this.text.element.style.maxHeight = tall;
       this.text.show(snapshot, range);
     }
     this.showCue(state.view);
@@ -163,10 +184,22 @@ export class Panel {
     this.showProgress();
   }
 
+  /** The items whose scores set the range of the colors. */
+  private coloredItems(snapshot: Snapshot): number[] {
+    const { reversed, state, items, columns, ranked } = snapshot;
+    if (reversed) {
+      const own = answerItems(snapshot).map(({ item }) => item);
+      return own.filter((item) => state.special || !items.special[item]);
+    }
+    return state.view === "text" ? ranked : columns;
+  }
+
   /** Say that a drawing continues outside of the stage. */
   private showCue(view: State["view"]): void {
     this.cue.hidden = !this.scene || this.scene.width <= this.stage.element.clientWidth + 1;
-    const fit = ["flow", "map", "difference"].includes(view) ? ", or select “Fit to width”" : "";
+    const fit = ["flow", "map", "difference", "alignment"].includes(view)
+      ? ", or select “Fit to width”"
+      : "";
     setText(this.cue, `← Scroll sideways to see all${fit}. →`);
   }
 
@@ -194,7 +227,8 @@ export class Panel {
       const { name, done, total } = progress;
       text = total > 1 ? `Computing ${name}: ${done} of ${total}` : `Computing ${name}…`;
     } else if (!this.scores.error && !snapshot?.unavailable) {
-      if ((snapshot && !snapshot.row) || scene?.waiting) text = "Loading…";
+      const shown = snapshot?.reversed ? snapshot.reverse : snapshot?.row;
+      if ((snapshot && !shown) || scene?.waiting) text = "Loading…";
     }
     setText(this.status, text);
   }
@@ -222,6 +256,8 @@ export class Panel {
 
 function makeScene(snapshot: Snapshot, { width, height }: Room, max: number): Scene | null {
   switch (snapshot.state.view) {
+    case "alignment":
+      return alignmentScene(snapshot, width, max, height);
     case "map":
       return mapScene(snapshot, width, max, height);
     case "flow":

@@ -1,11 +1,13 @@
 // The list beside a view: the tokens with the highest scores as bars, and the prediction of the
 // model.
 
-import type { Example, Prediction } from "../data/header.ts";
-import { largest, rank, tracedItem, type Snapshot } from "../data/snapshot.ts";
+import type { Example, Outcome, Prediction } from "../data/header.ts";
+import { answerItems, keep, largest, rank, tracedItem, type Snapshot } from "../data/snapshot.ts";
+import type { Part } from "../data/state.ts";
 import { digits, percent, visible } from "../data/text.ts";
 import { isolated, make, setText } from "../paint/dom.ts";
-import { describeRow, nameOf } from "../views/captions.ts";
+import { describeRow, nameOf, segmentShares, targetName } from "../views/captions.ts";
+import { describeReverse } from "../views/dialogue.ts";
 
 const LENGTH = 8;
 const SAME = 1e-3; // relative difference within float16 rounding
@@ -25,6 +27,7 @@ export class Ranking {
   private readonly title: HTMLElement;
   private readonly list: HTMLOListElement;
   private readonly tie: HTMLElement;
+  private readonly shares: HTMLElement;
   private readonly lines: Line[] = [];
   private readonly choose: (token: number) => void;
 
@@ -33,13 +36,18 @@ export class Ranking {
     this.title = make("h2", { dir: "auto" });
     this.list = make("ol", { class: "ranking", testid: "ranking" });
     this.tie = make("p", { class: "tie", testid: "tie" });
-    this.element = make("div", { class: "readout" }, this.title, this.list, this.tie);
+    this.shares = make("p", { class: "tie", testid: "shares" });
+    const parts = [this.title, this.list, this.tie, this.shares];
+    this.element = make("div", { class: "readout" }, ...parts);
   }
 
   show(snapshot: Snapshot): void {
-    const { row, columns, labels, marks, kept, items, state } = snapshot;
+    const { labels, marks, items, state, reversed } = snapshot;
     const merged = state.view === "heads" ? ", heads merged" : "";
-    setText(this.title, describeRow(snapshot) + merged);
+    setText(this.title, reversed ? describeReverse(snapshot) : describeRow(snapshot) + merged);
+    const row = reversed ? snapshot.reverse : snapshot.row;
+    const columns = reversed ? ownItems(snapshot) : snapshot.ranked;
+    const kept = keep(row, columns, labels.length, state);
     const shown = row
       ? rank(row, columns)
           .filter((item) => kept[item])
@@ -64,6 +72,9 @@ export class Ranking {
     const note = snapshot.notes.length ? "" : tieNote(snapshot, max);
     this.tie.hidden = !note;
     setText(this.tie, note);
+    const shares = segmentShares(snapshot);
+    this.shares.hidden = !shares;
+    setText(this.shares, shares);
   }
 
   private addLine(): Line {
@@ -84,9 +95,17 @@ export class Ranking {
   }
 }
 
+/** The items of the answer that are shown. */
+function ownItems(snapshot: Snapshot): number[] {
+  const { state, items } = snapshot;
+  const own = answerItems(snapshot).map(({ item }) => item);
+  return own.filter((item) => state.special || !items.special[item]);
+}
+
 /** A note where many tokens have the same highest flow: all that the position receives. */
-function tieNote({ row, columns, state, layer }: Snapshot, max: number): string {
-  if (!row || state.method !== "flow") return "";
+function tieNote(snapshot: Snapshot, max: number): string {
+  const { row, ranked: columns, state, layer, reversed } = snapshot;
+  if (!row || reversed || state.method !== "flow") return "";
   if (layer < 2) return "";
   const count = columns.filter((item) => row[item] >= max * (1 - SAME)).length;
   if (count < 3 || 3 * count < columns.length) return "";
@@ -105,7 +124,7 @@ export class PredictionBox {
   private readonly where: HTMLElement;
   private readonly back: HTMLButtonElement;
   private readonly body: HTMLElement;
-  private shown: Prediction | null = null;
+  private shown: unknown = null;
 
   /** back: selects the explained position. */
   constructor({ prediction }: Example, back: () => void) {
@@ -123,6 +142,7 @@ export class PredictionBox {
   show(snapshot: Snapshot): void {
     const { example, items, item } = snapshot;
     if (!example.prediction) return;
+    if (snapshot.part) return this.showPart(snapshot, snapshot.part);
     const own = items.of[example.position];
     const last = items.groups[item][items.groups[item].length - 1]; // predicts what follows
     const other = item === own ? null : (example.predictions[last] ?? null);
@@ -140,20 +160,58 @@ export class PredictionBox {
     setText(this.where, where + scores);
     setText(this.back, `Select ${nameOf(snapshot, own)}`);
   }
+
+  /** The prediction of a token of the answer, or the probabilities of several. */
+  private showPart(snapshot: Snapshot, [first, last]: Part): void {
+    const { answer, labels } = snapshot.example;
+    if (!answer) return;
+    const own = answer.steps.slice(first - answer.first, last - answer.first + 1);
+    // As a part of the text, the label of a token can tell more than alone.
+    const steps = own.map((step, i) => ({
+      ...step,
+      target: { ...step.target, label: labels[first + i] },
+    }));
+    const key = `${first} to ${last}`;
+    if (this.shown !== key) {
+      const parts = steps.length === 1 ? outcomes(steps[0]) : likelihoods(steps);
+      this.body.replaceChildren(...parts);
+    }
+    this.shown = key;
+    const kind = visible(steps[0].kind);
+    const title =
+      steps.length === 1 ? `Prediction (${kind})` : `Probability of ${targetName(snapshot)}`;
+    setText(this.title, title);
+    this.element.classList.remove("other");
+    this.elsewhere.hidden = true;
+  }
+}
+
+/** The probability of each of several tokens. */
+function likelihoods(steps: readonly Prediction[]): HTMLElement[] {
+  const all = steps.reduce((product, { target }) => product * (target.probability ?? 0), 1);
+  const each = all ** (1 / steps.length);
+  const summary = `${steps.length} tokens, ${percent(each)} each (geometric mean)`;
+  const list = make(
+    "ul",
+    { class: "outcomes many" },
+    ...steps.map(({ target }) => barLine(target)),
+  );
+  return [make("p", { class: "tie" }, summary), list];
+}
+
+function barLine({ label, probability }: Outcome): HTMLElement {
+  const bar = make("i");
+  bar.style.width = `${100 * (probability ?? 0)}%`;
+  return make(
+    "li",
+    {},
+    isolated(visible(label)),
+    make("span", { class: "track", "aria-hidden": "true" }, bar),
+    make("span", { class: "number" }, percent(probability)),
+  );
 }
 
 function outcomes({ target, top }: Prediction): HTMLElement[] {
-  const lines = top.map(({ label, probability }) => {
-    const bar = make("i");
-    bar.style.width = `${100 * (probability ?? 0)}%`;
-    return make(
-      "li",
-      {},
-      isolated(visible(label)),
-      make("span", { class: "track", "aria-hidden": "true" }, bar),
-      make("span", { class: "number" }, percent(probability)),
-    );
-  });
   return [
     make(
       "p",
@@ -162,6 +220,6 @@ function outcomes({ target, top }: Prediction): HTMLElement[] {
       " ",
       make("small", {}, percent(target.probability)),
     ),
-    make("ul", { class: "outcomes" }, ...lines),
+    make("ul", { class: "outcomes" }, ...top.map(barLine)),
   ];
 }

@@ -50,11 +50,21 @@ export class Stage {
 
   show(scene: Scene, label: string): void {
     const moved = this.scene?.focus !== scene.focus || this.scene?.width !== scene.width;
+    const turned = this.scene?.focusY !== scene.focusY;
     this.scene = scene;
     this.element.setAttribute("aria-label", label);
     this.spacer.style.width = `${Math.ceil(scene.width)}px`;
     this.spacer.style.height = `${Math.ceil(scene.height)}px`;
+    this.element.style.maxHeight = scene.visible ? `${scene.visible}px` : "";
+    this.element.style.overflowY = scene.visible ? "auto" : "";
     if (moved) this.keepInSight(scene);
+    if (turned && scene.visible && typeof scene.focusY === "number") {
+      const { scrollTop, clientHeight } = this.element;
+      const seen =
+        scene.focusY > scrollTop + clientHeight / 4 &&
+        scene.focusY < scrollTop + 0.9 * clientHeight;
+      if (!seen) this.element.scrollTop = scene.focusY - clientHeight / 2;
+    }
     this.draw();
     this.target = null;
     this.paintOverlay();
@@ -73,7 +83,8 @@ export class Stage {
   private prepare(canvas: HTMLCanvasElement): CanvasRenderingContext2D | null {
     const ratio = Math.min(globalThis.devicePixelRatio || 1, 3);
     const width = Math.min(this.element.clientWidth, Math.ceil(this.scene?.width ?? 0)) || 1;
-    const height = Math.ceil(this.scene?.height ?? 0) || 1;
+    const whole = Math.ceil(this.scene?.height ?? 0) || 1;
+    const height = this.scene?.visible ? Math.min(this.element.clientHeight, whole) : whole;
     if (
       canvas.width !== Math.round(width * ratio) ||
       canvas.height !== Math.round(height * ratio)
@@ -87,14 +98,15 @@ export class Stage {
     if (!context) return null;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, canvas.width, canvas.height);
-    context.setTransform(ratio, 0, 0, ratio, -this.element.scrollLeft * ratio, 0);
+    const { scrollLeft, scrollTop } = this.element;
+    context.setTransform(ratio, 0, 0, ratio, -scrollLeft * ratio, -scrollTop * ratio);
     return context;
   }
 
   private draw(): void {
     const context = this.prepare(this.canvas);
-    const from = this.element.scrollLeft;
-    const sight = { from, to: from + this.element.clientWidth };
+    const { scrollLeft: from, scrollTop: top, clientWidth, clientHeight } = this.element;
+    const sight = { from, to: from + clientWidth, top, bottom: top + clientHeight };
     if (context && this.scene) this.scene.paint(new CanvasPainter(context), sight);
   }
 
@@ -108,7 +120,8 @@ export class Stage {
   private hitAt(event: MouseEvent): Target | null {
     const frame = this.canvas.getBoundingClientRect();
     const x = event.clientX - frame.left + this.element.scrollLeft;
-    return this.scene?.hit(x, event.clientY - frame.top) ?? null;
+    const y = event.clientY - frame.top + this.element.scrollTop;
+    return this.scene?.hit(x, y) ?? null;
   }
 
   private move(event: PointerEvent): void {

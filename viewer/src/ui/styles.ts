@@ -95,14 +95,14 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
     linear-gradient(to right, var(--shadow), transparent) 0 0 / 14px 100% scroll,
     linear-gradient(to left, var(--shadow), transparent) 100% 0 / 14px 100% scroll;
   background-repeat: no-repeat; }
-.sentence.long, .tables {
+.sentence.long, .dialogue.long, .tables {
   background: linear-gradient(var(--ground) 40%, transparent) 0 0 / 100% 40px local,
     linear-gradient(to top, var(--ground) 40%, transparent) 0 100% / 100% 40px local,
     linear-gradient(var(--shadow), transparent) 0 0 / 100% 14px scroll,
     linear-gradient(to top, var(--shadow), transparent) 0 100% / 100% 14px scroll;
   background-repeat: no-repeat; }
 .cue { font-size: 12px; color: var(--quiet); margin: 4px 0 0; text-align: center; }
-.holder { position: sticky; left: 0; width: max-content; }
+.holder { position: sticky; left: 0; top: 0; width: max-content; }
 .holder canvas { display: block; }
 .overlay { position: absolute; inset: 0; pointer-events: none; }
 .sentence { font-size: 20px; line-height: 2; border-radius: 6px; padding: 2px; outline-offset: 4px;
@@ -117,6 +117,31 @@ input[type="search"] { border: 1px solid var(--faint); background: var(--raised)
 .chip.match { text-decoration: underline 3px var(--match); text-underline-offset: 4px; }
 .chip.traced { box-shadow: inset 0 0 0 2px var(--bottleneck); }
 .chip.chosen { box-shadow: 0 0 0 2px var(--ground), 0 0 0 4px var(--accent); }
+.dialogue { display: grid; grid-auto-rows: max-content; gap: 10px; font-size: 17px; line-height: 1.75; border-radius: 6px;
+  padding: 2px; outline-offset: 4px; overflow-wrap: anywhere; }
+.dialogue.short { font-size: 20px; }
+.dialogue.long { font-size: 15px; line-height: 1.65; overflow-y: auto; }
+.block { display: grid; grid-template-columns: 84px minmax(0, 1fr); gap: 0 12px;
+  border-inline-start: 3px solid var(--faint); padding-inline-start: 10px; }
+.block.answer { border-inline-start-color: var(--accent); background: var(--raised);
+  border-radius: 0 6px 6px 0; padding-block: 4px; }
+.block.answer .words { user-select: none; touch-action: pan-y; }
+.block.bare { font-size: 12px; line-height: 1.5; border-color: transparent; }
+.dialogue.long .block.answer { position: sticky; bottom: -2px; max-height: 170px; overflow-y: auto; }
+.role { font-size: 12px; font-weight: 650; color: var(--quiet); padding-top: 5px;
+  overflow-wrap: anywhere; }
+.words { white-space: pre-wrap; min-width: 0; }
+.piece { border-radius: 3px; cursor: pointer; padding: 2px 0; box-decoration-break: clone;
+  -webkit-box-decoration-break: clone; unicode-bidi: normal; }
+.piece:hover { outline: 1px solid var(--quiet); }
+.piece.special { font-size: 0.7em; color: var(--quiet); padding: 1px 3px; margin: 0 1px;
+  unicode-bidi: isolate; display: inline-block; }
+.block.bare .piece.special { font-size: 11px; }
+.piece.unlikely { text-decoration: underline dotted 1.5px currentColor; text-underline-offset: 5px; }
+.piece.part { box-shadow: 0 2px var(--accent); }
+.piece.traced { outline: 2px solid var(--bottleneck); }
+.piece.match { text-decoration: underline 3px var(--match); text-underline-offset: 4px; }
+.outcomes.many { max-height: 300px; overflow-y: auto; }
 .method-rows { margin-top: 30px; display: grid; gap: 6px; }
 .method-row { display: grid; grid-template-columns: 224px minmax(0, 1fr); gap: 4px 12px;
   align-items: baseline; padding: 4px 6px; border-radius: 6px; cursor: pointer; margin-left: -6px; }
@@ -214,6 +239,9 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
   .main-row input[type="range"] { min-width: 100px; }
   .count { display: none; }
   .sentence, .sentence.short { font-size: 19px; }
+  .block { grid-template-columns: minmax(0, 1fr); }
+  .dialogue, .dialogue.short { font-size: 17px; }
+  .dialogue.long { font-size: 15px; }
   .searching input { width: 100%; }
   .searching .field { flex: 1; white-space: nowrap; }
 }
@@ -222,7 +250,7 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
   .track i { transition: width 0.15s; }
 }
 @media (forced-colors: active) {
-  .chip, .track i, .legend i, .holder { forced-color-adjust: none; }
+  .chip, .piece, .track i, .legend i, .holder { forced-color-adjust: none; }
   .holder canvas:first-child { background: var(--ground); }
   .chip.chosen { outline: 3px solid var(--accent); }
   .chip.traced { outline: 3px dashed var(--bottleneck); }
@@ -238,7 +266,8 @@ dialog p { font-size: 14px; color: var(--quiet); margin: 0 0 10px; }
   .app, .app[data-theme] { ${properties(LIGHT)} padding: 0; print-color-adjust: exact; }
   .controls, .tabs, .tools, .cue, .status, .tooltip, .elsewhere button, dialog,
   .table:not([open]) { display: none !important; }
-  .sentence.long, .tables { max-height: none; overflow: visible; background: none; }
+  .sentence.long, .dialogue.long, .dialogue.long .block.answer, .outcomes.many,
+  .tables { max-height: none !important; overflow: visible; background: none; }
   .chip, .ranking li, .outcomes li, tr, .prediction { break-inside: avoid; }
   .app.drawn > .panels { display: none; }
   .app.drawn > .sheet { display: block; }

@@ -14,6 +14,7 @@ import { pressed } from "./keyboard.ts";
 import { Panel } from "./panel.ts";
 import { addStyles } from "./styles.ts";
 import { announcement } from "../views/captions.ts";
+import { alignmentLargest } from "../views/alignment.ts";
 import { differenceTable } from "../views/difference.ts";
 import { headColumns } from "../views/heads.ts";
 import { mapLargest } from "../views/map.ts";
@@ -275,6 +276,7 @@ class Widget implements Viewer {
   private largestOf(snapshot: Snapshot): number {
     if (this.state.scale !== "shared") return 0;
     if (this.state.view === "map") return mapLargest(snapshot);
+    if (this.state.view === "alignment") return alignmentLargest(snapshot);
     const rows = hasMethodRows(snapshot) ? Object.values(snapshot.rows) : [snapshot.row];
     return Math.max(...rows.map((row) => largest(row, snapshot.columns)));
   }

@@ -2,12 +2,13 @@
 // Titles and summaries of methods come from the data.
 
 import { methodOf, type Example, type Method } from "../data/header.ts";
-import { largest, missing, rank, type Snapshot } from "../data/snapshot.ts";
-import type { Normalize, ViewName } from "../data/state.ts";
-import { digits, visible } from "../data/text.ts";
+import { explainsWhole, largest, missing, rank, type Snapshot } from "../data/snapshot.ts";
+import type { Normalize, Part, ViewName } from "../data/state.ts";
+import { digits, percent, shorten, visible } from "../data/text.ts";
 
 export const VIEW_NAMES: Record<ViewName, string> = {
   text: "Text",
+  alignment: "Token map",
   flow: "Flow graph",
   map: "Heatmap",
   heads: "Heads",
@@ -17,6 +18,8 @@ export const VIEW_NAMES: Record<ViewName, string> = {
 
 const VIEW_HINTS: Record<ViewName, string> = {
   text: "The stronger the shading, the higher the score for the outlined position. Click a token to select it as target position.",
+  alignment:
+    "Rows: the answer, columns: the tokens before it. Click a cell or a row to explain that part of the answer.",
   flow: "Input tokens at the bottom, layers above. Click a node to select it as target position, or an input token to trace it.",
   map: "One row per layer, one column per token: the scores for the target position. Click a cell to select its layer and token.",
   heads:
@@ -26,6 +29,11 @@ const VIEW_HINTS: Record<ViewName, string> = {
   image:
     "The brighter a patch, the higher its score for the target position. Click a patch to select it as target position.",
 };
+
+const ANSWER_HINT =
+  "The prompt is shaded by how much of it went into the underlined part of the answer. Click a token of the answer, or drag over several; click a token of the prompt to see where it went. Dotted: probability below 30%.";
+const REVERSE_HINT =
+  "The answer is shaded by how much of the outlined token went into each part of it. Click the answer to explain it, or press Escape.";
 
 /** How to read the scores that the page computes. */
 const METHOD_NOTES: Record<string, string> = {
@@ -40,13 +48,14 @@ export const KEYS: [string, string][] = [
   ["← →", "Previous or next target position"],
   ["↑ ↓", "Layer up or down (image view: patch above or below)"],
   ["Page ↑ ↓", "Layer up or down in every view"],
-  ["Shift ← →", "Previous or next traced token (heads view: head)"],
+  ["Shift ← →", "Previous or next traced token (heads view: head; text with an answer: extend)"],
+  ["A", "Explain the whole answer"],
   ["Home End", "First or last position"],
   ["Esc", "Clear selection"],
   ["1 – 9", "Views from left to right"],
   ["M", "Next method"],
   ["S", "Show or hide special tokens"],
-  ["W", "Merge or split subwords"],
+  ["W", "Words or tokens"],
   ["/", "Find a token (Enter: next match)"],
   ["T", "Show or hide the score table"],
   ["?", "Show this help"],
@@ -59,6 +68,25 @@ export const quoted = (label: string): string => `“${label}”`;
 /** An item in a sentence, told apart from others with the same label. */
 export const nameOf = ({ labels, marks }: Snapshot, item: number): string =>
   quoted(labels[item]) + marks[item];
+
+/** The text of a part of the answer, as far as it is known. */
+export function partText({ example }: Snapshot, [first, last]: Part): string {
+  const tokens = Array.from({ length: last - first + 1 }, (_, i) => first + i);
+  const runs = tokens.map((token) => example.runs[token] ?? "").join("");
+  const labels = tokens.map((token) => example.labels[token]).join(" ");
+  return visible(runs.trim() || labels);
+}
+
+/** What is explained, in a sentence: a position, or a part of the answer. */
+export function targetName(snapshot: Snapshot): string {
+  const { part, sources, item, items } = snapshot;
+  if (part) {
+    if (explainsWhole(snapshot) && sources.length > 1) return "the answer";
+    return quoted(shorten(partText(snapshot, part), 60));
+  }
+  const several = sources.length > 1 && sources.some((source) => items.of[source] !== item);
+  return several ? `the mean of ${sources.length} positions` : nameOf(snapshot, item);
+}
 
 /** A layer in a sentence: its number, and its name in an encoder-decoder. */
 export const layerName = ({ layer_names }: Example, layer: number): string =>
@@ -90,7 +118,8 @@ export function methodSummary(snapshots: readonly Snapshot[]): string {
   const merged = snapshots.some(({ items, columns }) =>
     columns.some((i) => items.groups[i].length > 1),
   );
-  const summed = state.method === "flow" && state.words && state.normalize === "none" && merged;
+  const summed =
+    state.method === "flow" && state.units !== "tokens" && state.normalize === "none" && merged;
   const text = describeMethod(methodOf(example, state.method));
   return summed ? `${text} ${WORD_FLOW}` : text;
 }
@@ -98,6 +127,9 @@ export function methodSummary(snapshots: readonly Snapshot[]): string {
 /** What the selected view shows and what a click does. */
 export function viewHint(snapshots: readonly Snapshot[]): string {
   const { view } = snapshots[0].state;
+  if (view === "text" && snapshots.some(({ example }) => example.answer)) {
+    return snapshots.some(({ chosen }) => chosen) ? REVERSE_HINT : ANSWER_HINT;
+  }
   const hidden = snapshots.find(({ item, columns }) => !columns.includes(item));
   if (view !== "text" || !hidden) return VIEW_HINTS[view];
   const position = `${nameOf(hidden, hidden.item)}, which is hidden`;
@@ -120,37 +152,61 @@ export function settingsOf({ settings, rounding }: Example, normalize: Normalize
   return [...parts, NORMALIZATION_NAMES[normalize]].join("\u00a0· "); // no break before the dot
 }
 
-const SHADED: readonly ViewName[] = ["text", "map", "heads"];
+const SHADED: readonly ViewName[] = ["text", "map", "heads", "alignment"];
 const FEW = 4; // items; with so few, all colors are easy to see
 const DOMINANT = 3; // times the largest score of the other tokens
 
 /** Whether special tokens take most of the color scale. */
 export const specialDominate = (snapshots: readonly Snapshot[]): boolean =>
   SHADED.includes(snapshots[0].state.view) &&
-  snapshots.some(({ row, columns, items }) => {
-    if (columns.length <= FEW) return false;
-    const special = columns.filter((i) => items.special[i]);
-    const others = columns.filter((i) => !items.special[i]);
+  snapshots.some(({ row, ranked, items }) => {
+    if (ranked.length <= FEW) return false;
+    const special = ranked.filter((i) => items.special[i]);
+    const others = ranked.filter((i) => !items.special[i]);
     return others.length > 0 && largest(row, special) > DOMINANT * largest(row, others);
   });
 
+/** The selected layer, such as: layer 2 of 6. */
+export function describeLayerOf({ layer, example }: Snapshot): string {
+  const [number, ...name] = layerName(example, layer).split(" (");
+  return [`${number} of ${example.n_layers}`, ...name].join(" (");
+}
+
 /** The target position and its layer, such as: “[CLS]” at layer 2 of 6. */
 export function describeTarget(snapshot: Snapshot): string {
-  const { item, layer, example } = snapshot;
-  const [number, ...name] = layerName(example, layer).split(" (");
-  const where = [`${number} of ${example.n_layers}`, ...name].join(" (");
-  return `${nameOf(snapshot, item)} at ${where}`;
+  return `${targetName(snapshot)} at ${describeLayerOf(snapshot)}`;
 }
 
 /** Method and target position, as a caption. */
 export const describeRow = (snapshot: Snapshot): string =>
   `${titleOf(snapshot.example, snapshot.state.method)} for ${describeTarget(snapshot)}`;
 
+const ADDITIVE = ["raw", "rollout"]; // scores of tokens that may be added
+
+/** How much of the score of a part of the answer each segment of the text has, as a sentence. */
+export function segmentShares(snapshot: Snapshot): string {
+  const { scores, example, state, layer, sources, part, reversed } = snapshot;
+  const shown = part && !reversed && ADDITIVE.includes(state.method) && state.view !== "heads";
+  const row = shown ? scores.row(state.method, layer, sources) : null;
+  if (!row || state.normalize === "receptive_field") return "";
+  const total = row.reduce((sum, value) => sum + value, 0);
+  const shares = example.segments.map(([name, first, end]) => {
+    const sum = row.subarray(first, end).reduce((total, value) => total + value, 0);
+    return [visible(name), sum / total] as const;
+  });
+  const rest = 1 - shares.reduce((sum, [, share]) => sum + share, 0);
+  const chat = example.segments.some(([name]) => name === "user");
+  const others = chat ? "template" : example.segments.length > 1 ? "rest" : "prompt";
+  const last = rest > 0.0005 ? [[others, rest] as const] : [];
+  const named = [...shares, ...last].map(([name, share]) => `${name} ${percent(share)}`);
+  return `Shares: ${named.join(", ")}.`;
+}
+
 /** The caption and the top tokens, for screen readers. */
 export function announcement(snapshot: Snapshot): string {
-  const { row, columns, labels, marks, unavailable } = snapshot;
+  const { row, ranked, labels, marks, unavailable } = snapshot;
   if (!row) return `${describeRow(snapshot)}: ${unavailable ?? "computing…"}`;
-  const top = rank(row, columns)
+  const top = rank(row, ranked)
     .slice(0, 3)
     .map((i) => `${labels[i]}${marks[i]} ${digits(row[i])}`)
     .join(", ");

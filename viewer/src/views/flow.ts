@@ -17,6 +17,7 @@ import { measure, type Painter } from "../paint/painter.ts";
 import { shade } from "../paint/theme.ts";
 import {
   describeTarget,
+  targetName,
   layerName,
   nameOf,
   itemLines,
@@ -24,9 +25,9 @@ import {
   shortLayer,
   titleOf,
 } from "./captions.ts";
-import { type Edges, findEdges } from "./flowEdges.ts";
+import { type Edges, findEdges, startsOf } from "./flowEdges.ts";
 import type { Edge } from "./subgraph.ts";
-import type { NotePart, Scene, Target } from "./scene.ts";
+import type { NotePart, Scene, Sight, Target } from "./scene.ts";
 
 const LEFT = 42;
 const NAMED = 70; // with names of layers
@@ -44,8 +45,8 @@ interface Layout {
 }
 
 function lay(snapshot: Snapshot, width: number, room: number): Layout {
-  const { labels, columns, item, rightToLeft, example } = snapshot;
-  const shown = columns.includes(item) ? columns : [...columns, item].sort((a, b) => a - b);
+  const { labels, columns, rightToLeft, example } = snapshot;
+  const shown = [...new Set([...columns, ...startsOf(snapshot)])].sort((a, b) => a - b);
   const limits = { min: 13, max: 92, fit: snapshot.state.fit };
   const left = example.layer_names.length ? NAMED : LEFT;
   const axis = makeAxis(labels, shown, rightToLeft, left, width - left - 6, limits);
@@ -140,20 +141,20 @@ function leftOut(snapshot: Snapshot, edges: Edges | null): NotePart[] {
 }
 
 function flowNote(snapshot: Snapshot, edges: Edges | null): NotePart[] {
-  const { example, items, item, layer, token, scores } = snapshot;
+  const { example, items, sources, layer, token, scores } = snapshot;
   if (scores.tooLarge) {
     return [{ text: "The graph is too large to compute the flow of each edge in this page." }];
   }
   if (token === null || !edges?.path) return [{ text: "Computing the maximum flow…" }];
   const { path } = edges;
   const to = items.of[token];
-  const ends = `from ${nameOf(snapshot, item)} at ${layerName(example, layer)} to ${nameOf(snapshot, to)}`;
+  const ends = `from ${targetName(snapshot)} at ${layerName(example, layer)} to ${nameOf(snapshot, to)}`;
   if (path.value === Infinity) {
     return [{ text: `The flow ${ends} is unlimited: the position is a copy of the token.` }];
   }
-  const width = items.groups[item].length; // flow out of a word is a mean over its tokens
-  const value = scores.itemRow("flow", layer, items, item)?.[to] ?? path.value / width;
-  const of = width > 1 ? ` (the flow times ${width} tokens)` : "";
+  const width = sources.length; // flow out of several positions is a mean over them
+  const value = scores.itemRow("flow", layer, items, sources)?.[to] ?? path.value / width;
+  const of = width > 1 ? ` (the flow times ${width} positions)` : "";
   return [
     { text: `The maximum flow ${ends} is ${digits(value)}. ` },
     { text: "Bottleneck:", strong: true },
@@ -163,7 +164,7 @@ function flowNote(snapshot: Snapshot, edges: Edges | null): NotePart[] {
 
 /** The edges of a minimum cut in words. */
 function describeCut(snapshot: Snapshot, { cut }: MaxFlow): string {
-  const { example, items, item, layer, scores } = snapshot;
+  const { example, items, item, sources, layer, scores } = snapshot;
   const count = cut.length;
   const layers = [...new Set(cut.map((edge) => edge.layer))];
   const where = layers.length === 1 ? layerName(example, layers[0]) : `layers ${layers.join(", ")}`;
@@ -175,12 +176,12 @@ function describeCut(snapshot: Snapshot, { cut }: MaxFlow): string {
   const { n } = scores;
   const weights = scores.augmented(layer);
   const leaving = new Set(
-    items.groups[item].flatMap((position) =>
+    sources.flatMap((position) =>
       Array.from({ length: n }, (_, k) => k).filter((k) => (weights?.[position * n + k] ?? 0) > 0),
     ),
   );
   const all = own && count === leaving.size ? "all " : "";
-  const from = own ? ` from ${nameOf(snapshot, item)}` : "";
+  const from = own ? ` from ${targetName(snapshot)}` : "";
   return `${all}${count} edges${from} at ${where}`;
 }
 
@@ -243,7 +244,7 @@ function paintEdges(
   snapshot: Snapshot,
   layout: Layout,
   { edges, max }: Edges,
-  sight?: { from: number; to: number },
+  sight?: Sight,
 ): void {
   const { theme } = snapshot;
   for (const edge of edges) {
@@ -279,7 +280,7 @@ function paintNodes(
   layout: Layout,
   edges: Edges | null,
 ): void {
-  const { theme, example, layer, item } = snapshot;
+  const { theme, example, layer } = snapshot;
   const { axis, radius, y } = layout;
   const touched = new Set(
     edges?.edges.flatMap(({ layer: l, from, to }) => [`${l}/${from}`, `${l - 1}/${to}`]),
@@ -299,7 +300,9 @@ function paintNodes(
       });
     }
   }
-  painter.circle(axis.x(item), y(layer), radius + 4.5, { stroke: theme.accent, width: 2.5 });
+  for (const start of startsOf(snapshot)) {
+    painter.circle(axis.x(start), y(layer), radius + 4.5, { stroke: theme.accent, width: 2.5 });
+  }
 }
 
 /** Below the input: a bar for the score of each token, and its label. */

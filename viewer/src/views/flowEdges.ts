@@ -3,7 +3,7 @@
 
 import { methodOf } from "../data/header.ts";
 import type { MaxFlow } from "../data/maxflow.ts";
-import { ascend, descend } from "../data/rollout.ts";
+import { ascend, descend, spread } from "../data/rollout.ts";
 import type { Snapshot } from "../data/snapshot.ts";
 import { chooseEdges, type Edge, type Limits, type Subgraph, type Visit } from "./subgraph.ts";
 
@@ -38,44 +38,63 @@ function limitsOf({ state }: Snapshot): Limits {
   };
 }
 
+/** The items of the explained positions. */
+export const startsOf = ({ items, sources }: Snapshot): number[] => [
+  ...new Set(sources.map((source) => items.of[source])),
+];
+
 /** Items that are drawn: those shown, and the target position. */
-function shownItems({ columns, item, items }: Snapshot): Uint8Array {
+function shownItems({ columns, sources, items }: Snapshot): Uint8Array {
   const shown = new Uint8Array(items.labels.length);
   for (const column of columns) shown[column] = 1;
-  shown[item] = 1;
+  for (const source of sources) shown[items.of[source]] = 1;
   return shown;
 }
 
 function rawEdges(snapshot: Snapshot): Edges | null {
-  const { rows, layer, item, items } = snapshot;
-  const row = snapshot.scores.itemRow("raw", layer, items, item);
-  if (!row || !rows.raw) return null;
+  const { scores, rows, layer, items, sources } = snapshot;
+  const attention = scores.itemRows(
+    "raw",
+    layer,
+    items,
+    sources.map((source) => [source]),
+  );
+  if (attention.includes(null) || !rows.raw) return null;
   const held = emptyLevels(snapshot);
-  held[layer][item] = 1;
-  row.forEach((weight, to) => (held[layer - 1][to] = weight));
   const shown = shownItems(snapshot);
+  const share = 1 / sources.length;
+  sources.forEach((source, i) => {
+    held[layer][items.of[source]] += share;
+    attention[i]?.forEach((weight, to) => (held[layer - 1][to] += share * weight));
+  });
   const visit: Visit = (_, see) => {
-    row.forEach((weight, to) => {
-      if (shown[to]) see(item, to, weight);
-    });
+    sources.forEach((source, i) =>
+      attention[i]?.forEach((weight, to) => {
+        if (shown[to]) see(items.of[source], to, share * weight);
+      }),
+    );
   };
-  const found = chooseEdges(visit, 1, row.length, item, limitsOf(snapshot));
+  const found = chooseEdges(visit, 1, items.labels.length, startsOf(snapshot), limitsOf(snapshot));
   const edges = found.edges.map((edge) => ({ ...edge, layer }));
   return { ...found, edges, held, path: null };
 }
 
 function rolloutEdges(snapshot: Snapshot): Edges | null {
-  const { scores, layer, items, item, chosen, token } = snapshot;
+  const { scores, layer, items, sources, chosen, token } = snapshot;
   const { n } = scores;
   const layers = scores.augmentedUpTo(layer);
   if (!layers) return null;
-  const start = new Float64Array(n);
-  for (const position of items.groups[item]) start[position] = 1 / items.groups[item].length;
-  const down = descend(layers, n, layer, start);
+  const down = descend(layers, n, layer, spread(n, sources));
   // With a selected token, weight each edge by the share that ends in the token.
   const up = chosen && token !== null ? ascendItem(snapshot, layers) : null;
   const visit = rolloutVisit(snapshot, layers, down, up);
-  const found = chooseEdges(visit, layer, items.labels.length, item, limitsOf(snapshot));
+  const found = chooseEdges(
+    visit,
+    layer,
+    items.labels.length,
+    startsOf(snapshot),
+    limitsOf(snapshot),
+  );
   const through = down.map((level, l) => (up ? level.map((value, i) => value * up[l][i]) : level));
   return { ...found, held: through.map((level) => merged(snapshot, level)), path: null };
 }
@@ -121,9 +140,9 @@ function ascendItem(snapshot: Snapshot, layers: Float32Array[]): Float64Array[] 
 }
 
 function flowEdges(snapshot: Snapshot): Edges | null {
-  const { scores, layer, item, token, items } = snapshot;
+  const { scores, layer, item, sources, token, items } = snapshot;
   if (token === null) return null;
-  const path = scores.path(layer, items, item, items.of[token]);
+  const path = scores.path(layer, items, sources, items.of[token]);
   if (!path) return null;
   const count = items.labels.length;
   const { of } = items;
@@ -144,7 +163,14 @@ function flowEdges(snapshot: Snapshot): Edges | null {
       if (shown[from] && shown[to]) see(from, to, weight);
     }
   };
-  const found = chooseEdges(visit, layer, count, item, limitsOf(snapshot), cutEdges());
+  const found = chooseEdges(
+    visit,
+    layer,
+    count,
+    startsOf(snapshot),
+    limitsOf(snapshot),
+    cutEdges(),
+  );
   return { ...found, held, path };
 
   /** The edges of the cut, which are always drawn. */

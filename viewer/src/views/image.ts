@@ -137,8 +137,8 @@ const patchesOf = ({ first, rows, columns }: Picture): number[] =>
 
 /** The scores of tokens: patches are never merged into words. */
 function tokenRow(snapshot: Snapshot, method: string, layer: number): Row {
-  if (!snapshot.state.words) return scoresAt(snapshot, method, layer);
-  return snapshot.scores.row(method, layer, snapshot.position);
+  if (snapshot.items.name === "tokens") return scoresAt(snapshot, method, layer);
+  return snapshot.scores.row(method, layer, [snapshot.position]);
 }
 
 function paintPatches(

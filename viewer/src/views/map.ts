@@ -32,7 +32,7 @@ import {
 } from "../paint/axis.ts";
 import { cellsOf, measure, type Painter } from "../paint/painter.ts";
 import { shade } from "../paint/theme.ts";
-import { layerName, nameOf, scoreText, shortLayer, titleOf } from "./captions.ts";
+import { layerName, nameOf, scoreText, shortLayer, targetName, titleOf } from "./captions.ts";
 import type { NotePart, Scene, Target } from "./scene.ts";
 
 interface HeatMap {
@@ -156,11 +156,13 @@ function makeMaps(snapshot: Snapshot, layout: Layout, shared: number): HeatMap[]
   });
 }
 
-/** The color range of each layer: one for all, unless they need or the user wants their own. */
-function colorRanges(
-  { state, columns }: Snapshot,
+/** The color range of each row: one for all, unless they need or the user wants their own.
+ * own: how to call that. */
+export function colorRanges(
+  { state, columns }: Pick<Snapshot, "state" | "columns">,
   rows: readonly Row[],
   shared: number,
+  own = PER_LAYER,
 ): { ranges: Range[]; scale: string } {
   const one = (range: Range): { ranges: Range[]; scale: string } => ({
     ranges: rows.map(() => range),
@@ -170,8 +172,8 @@ function colorRanges(
   const values = rows.map((row) => pick(row, columns));
   const ranges = values.map((row) => rangeOf(row, state.scale));
   if (state.scale === "range" || (state.scale === "auto" && needOwnRanges(values))) {
-    const own = state.scale === "auto" ? values.map(wholeRange) : ranges;
-    return { ranges: own, scale: PER_LAYER };
+    const each = state.scale === "auto" ? values.map(wholeRange) : ranges;
+    return { ranges: each, scale: own };
   }
   return one(rangeOf(values.flat(), state.scale));
 }
@@ -319,7 +321,7 @@ function hit(
     return {
       key: `${method}/${layer}/${item}`,
       lines: [
-        `${nameOf(snapshot, item)} → ${nameOf(snapshot, snapshot.item)} at ${layerName(example, layer)}`,
+        `${nameOf(snapshot, item)} → ${targetName(snapshot)} at ${layerName(example, layer)}`,
         `${title}: ${scoreText(snapshot, method, value)}`,
       ],
       change: { method, layer, token: items.groups[item][0] },

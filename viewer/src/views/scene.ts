@@ -12,6 +12,14 @@ export interface Target {
   change: Partial<State> | null; // the effect of a click
 }
 
+/** The visible part of a scene. */
+export interface Sight {
+  from: number; // left
+  to: number;
+  top: number;
+  bottom: number;
+}
+
 export interface NotePart {
   text: string;
   strong?: boolean;
@@ -22,6 +30,10 @@ export interface Scene {
   height: number;
   /** The x coordinate to keep visible when the scene scrolls. */
   focus: number | null;
+  /** The height that is shown, if the scene also scrolls up and down; and the y coordinate to keep
+   * visible then. */
+  visible?: number;
+  focusY?: number | null;
   /** A sentence above the drawing. */
   note?: NotePart[];
   /** The minimum cut in the drawing. */
@@ -30,8 +42,8 @@ export interface Scene {
   max?: number;
   /** Whether parts of the drawing are still loading. */
   waiting?: boolean;
-  /** sight: the visible range of x; a scene may skip what is outside. */
-  paint(painter: Painter, sight?: { from: number; to: number }): void;
+  /** sight: the visible part; a scene may skip what is outside. */
+  paint(painter: Painter, sight?: Sight): void;
   hit(x: number, y: number): Target | null;
   paintHover(painter: Painter, target: Target): void;
 }

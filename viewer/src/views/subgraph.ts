@@ -60,13 +60,19 @@ interface Survey {
   tops: Edge[][]; // per layer: its strongest edges, if their number is limited
 }
 
-function survey(visit: Visit, layers: number, count: number, top: number, keep: number): Survey {
+function survey(
+  visit: Visit,
+  layers: number,
+  count: number,
+  starts: readonly number[],
+  keep: number,
+): Survey {
   const above = new Links(layers + 1, count);
   const below = new Links(layers + 1, count);
   const sums = new Float64Array(layers + 1);
   const tops: Edge[][] = Array.from({ length: layers + 1 }, () => []);
   let reached = new Uint8Array(count);
-  reached[top] = 1;
+  for (const start of starts) reached[start] = 1;
   let max = 0;
   let total = 0;
   for (let layer = layers; layer > 0; layer--) {
@@ -133,18 +139,18 @@ function findSeeds(visit: Visit, layers: number, found: Survey, limits: Limits):
 
 /**
  * Choose the edges to draw.
- * layers: the number of layers; count: of items at each level; top: the item that paths start from.
+ * layers: the number of layers; count: of items at each level; starts: the items that paths start from.
  * first: edges to draw before others, as far as there is room.
  */
 export function chooseEdges(
   visit: Visit,
   layers: number,
   count: number,
-  top: number,
+  starts: readonly number[],
   limits: Limits,
   first: readonly Edge[] = [],
 ): Subgraph {
-  const found = survey(visit, layers, count, top, limits.perLayer);
+  const found = survey(visit, layers, count, starts, limits.perLayer);
   const seeds = [...first, ...findSeeds(visit, layers, found, limits)];
   const drawn = new Map<number, Edge>();
   const keyOf = ({ layer, from, to }: Edge): number => (layer * count + from) * count + to;

@@ -5,11 +5,13 @@ import type { CutEdge } from "../data/maxflow.ts";
 import type { Snapshot, Row } from "../data/snapshot.ts";
 import { digits } from "../data/text.ts";
 import { make } from "../paint/dom.ts";
-import { describeTarget, layerName, nameOf, scoreText, titleOf } from "./captions.ts";
+import { describeTarget, layerName, scoreText, targetName, titleOf } from "./captions.ts";
 import { differenceLines } from "./difference.ts";
+import { alignmentRows } from "./alignment.ts";
 import { mapRows } from "./map.ts";
 
 const MAX_CUT = 500; // edges
+const UNIT_TITLES = { tokens: "Token", words: "Word", sentences: "Sentence", segments: "Segment" };
 
 export interface Column {
   title: string;
@@ -23,6 +25,10 @@ export function scoreTable(snapshot: Snapshot, heads: Column[] | null): HTMLTabl
   const { state } = snapshot;
   const columns = scoreColumns(snapshot, heads);
   if (state.view === "map") return makeTable(snapshot, mapCaption(snapshot), columns);
+  if (state.view === "alignment") {
+    const title = titleOf(snapshot.example, state.method);
+    return makeTable(snapshot, `${title} for each part of the answer`, columns);
+  }
   if (state.view === "heads" && heads) return makeTable(snapshot, headsCaption(snapshot), columns);
   return makeTable(snapshot, `Scores for ${describeTarget(snapshot)}`, columns);
 }
@@ -31,12 +37,29 @@ export function scoreTable(snapshot: Snapshot, heads: Column[] | null): HTMLTabl
 function scoreColumns(snapshot: Snapshot, heads: Column[] | null): Column[] {
   const { state, example, rows } = snapshot;
   if (state.view === "map") return mapColumns(snapshot);
+  if (state.view === "alignment") return alignmentLists(snapshot);
   if (state.view === "heads" && heads) return heads;
-  return example.methods.map(({ name }) => ({
-    title: titleOf(example, name),
-    key: name,
-    row: rows[name],
-    missing: scoreText(snapshot, name, undefined),
+  const reverse = { title: "From this token to the answer", key: "reverse", row: snapshot.reverse };
+  return [
+    ...(snapshot.reversed ? [reverse] : []),
+    ...example.methods.map(({ name }) => methodColumn(snapshot, name, rows[name])),
+  ];
+}
+
+const methodColumn = (snapshot: Snapshot, name: string, row: Row): Column => ({
+  title: titleOf(snapshot.example, name),
+  key: name,
+  row,
+  missing: scoreText(snapshot, name, undefined),
+});
+
+/** A list of scores for each part of the answer. */
+function alignmentLists(snapshot: Snapshot): Column[] {
+  const rows = alignmentRows(snapshot);
+  return rows.map(({ label, item, part, scores }) => ({
+    title: label + snapshot.marks[item],
+    key: `answer/${part[0]}`,
+    row: scores,
   }));
 }
 
@@ -70,9 +93,11 @@ export function scoresCsv(
     ...keys,
   ];
   const lines = snapshots.flatMap((snapshot) => {
-    const { example, items, columns, position, layer, state } = snapshot;
+    const { example, items, columns, sources, position, layer, state } = snapshot;
+    const last = sources[sources.length - 1];
+    const where = last === position ? position : `${sources[0]}-${last}`;
     const lists = new Map(scoreColumns(snapshot, headsOf(snapshot)).map((c) => [c.key, c.row]));
-    const about = [example.name, example.model, position, layer, state.normalize];
+    const about = [example.name, example.model, where, layer, state.normalize];
     const piece = (item: number): string =>
       items.groups[item].map((token) => example.tokens[token]).join(" ");
     return columns.map((item) => [
@@ -96,12 +121,16 @@ function differenceCsv(snapshot: Snapshot): string {
 export function tableSize({ state, columns, example }: Snapshot): number {
   const methods = example.methods.length;
   const lists =
-    { map: methods * example.n_layers, heads: example.n_heads }[state.view as string] ?? methods;
+    {
+      map: methods * example.n_layers,
+      heads: example.n_heads,
+      alignment: example.answer?.steps.length ?? 0,
+    }[state.view as string] ?? methods;
   return columns.length * lists;
 }
 
 const mapCaption = (snapshot: Snapshot): string =>
-  `Scores for ${nameOf(snapshot, snapshot.item)} at each layer`;
+  `Scores for ${targetName(snapshot)} at each layer`;
 
 function headsCaption(snapshot: Snapshot): string {
   const what = snapshot.state.headsOf === "rollout" ? "Rollout to the input" : "Attention";
@@ -124,7 +153,7 @@ function makeTable(snapshot: Snapshot, caption: string, columns: Column[]): HTML
   const head = make(
     "tr",
     {},
-    make("th", { scope: "col" }, snapshot.state.words ? "Word" : "Token"),
+    make("th", { scope: "col" }, UNIT_TITLES[snapshot.items.name]),
     ...columns.map((column) => make("th", { scope: "col" }, column.title)),
   );
   const { labels, marks } = snapshot;

@@ -3,7 +3,7 @@
 
 import { pick, type Range, rangeOf, rangeText, strength } from "../data/range.ts";
 import { firstTarget, keep, tracedItem, type Snapshot } from "../data/snapshot.ts";
-import { shorten } from "../data/text.ts";
+import { shorten, visible } from "../data/text.ts";
 import { make, setText } from "../paint/dom.ts";
 import { fit, type Painter } from "../paint/painter.ts";
 import { shade, type Theme } from "../paint/theme.ts";
@@ -88,7 +88,7 @@ export class TextView {
       const attributes = { id, class: "chip", dir: "auto", role: "option", testid: "token" };
       return make("span", { ...attributes, "data-item": i }, shorten(label, MAX_LABEL));
     });
-    fillLine(this.element, this.chips, firstTarget(snapshot, [...this.chips.keys()]));
+    fillLine(this.element, this.chips, sidesOf(snapshot));
   }
 
   /** Paint the text as on screen, including parts scrolled out of view; return its size. */
@@ -106,8 +106,8 @@ export class TextView {
 }
 
 /** Whether a text is short enough for rows per method. */
-export const hasMethodRows = ({ state, labels }: Snapshot): boolean =>
-  state.view === "text" && labels.length <= MAX_ROW_ITEMS;
+export const hasMethodRows = ({ state, labels, example }: Snapshot): boolean =>
+  state.view === "text" && labels.length <= MAX_ROW_ITEMS && !example.answer;
 
 interface MethodRow {
   method: string;
@@ -164,7 +164,7 @@ export class MethodRows {
       row.chips = snapshot.labels.map((label) =>
         make("span", { class: "chip", dir: "auto" }, shorten(label, MAX_ROW_LABEL)),
       );
-      fillLine(row.text, row.chips, firstTarget(snapshot, [...row.chips.keys()]));
+      fillLine(row.text, row.chips, sidesOf(snapshot));
     }
   }
 
@@ -188,21 +188,33 @@ export class MethodRows {
   }
 }
 
-/** Put chips into an element, with spaces between them where lines can break.
- * target: the first chip of the target of an encoder-decoder, which starts a line of its own. */
+/** The items that start a line of their own, with its title: the source and the target of an
+ * encoder-decoder, or the segments of the text. */
+function sidesOf(snapshot: Snapshot): Map<number, string> {
+  const { example, items, labels } = snapshot;
+  const target = firstTarget(snapshot, [...labels.keys()]);
+  if (target !== null) {
+    return new Map([
+      [0, "source"],
+      [target, "target"],
+    ]);
+  }
+  return new Map(example.segments.map(([name, first]) => [items.of[first], visible(name)]));
+}
+
+/** Put chips into an element, with spaces between them where lines can break. */
 function fillLine(
   element: HTMLElement,
   chips: readonly HTMLElement[],
-  target: number | null,
+  sides: Map<number, string>,
 ): void {
-  const side = (name: string): HTMLElement =>
-    make("span", { class: "side", role: "presentation" }, name);
-  const parts = chips.flatMap((chip, i) => [
-    ...(i === target ? [make("br"), side("target")] : []),
-    chip,
-    document.createTextNode(" "),
-  ]);
-  element.replaceChildren(...(target === null ? [] : [side("source")]), ...parts);
+  const parts = chips.flatMap((chip, i) => {
+    const name = sides.get(i);
+    const side = name && make("span", { class: "side", role: "presentation" }, name);
+    const start = side ? [...(i ? [make("br")] : []), side] : [];
+    return [...start, chip, document.createTextNode(" ")];
+  });
+  element.replaceChildren(...parts);
 }
 
 /** Color a chip by a share from 0 to 1, with readable text. */

@@ -18,7 +18,7 @@ test("an invalid header is an error that names the problem", () => {
 });
 
 test("words group tokens", () => {
-  const items = itemsOf(makeExample(), true);
+  const items = itemsOf(makeExample(), "words");
   assert.deepEqual(items.labels, ["[CLS]", "cabinets"]);
   assert.deepEqual([...items.of], [0, 1, 1]);
 });

@@ -40,13 +40,13 @@ const near = (found: ArrayLike<number>, wanted: number[]): void =>
 
 test("raw attention, rollout and flow by hand", async () => {
   const { scores, wait, source } = makeScores();
-  near(await wait(() => scores.row("raw", 2, 0)), [0.5, 0.25, 0.25]);
+  near(await wait(() => scores.row("raw", 2, [0])), [0.5, 0.25, 0.25]);
   assert.deepEqual(source.requested, ["0/attention/2"], "one layer is enough for raw attention");
   // A = [[.75, .125, .125], [0, 1, 0], [0, .25, .75]]; the first row of A² is
   // .75² | .75·.125 + .125 + .125·.25 | .75·.125 + .125·.75.
-  near(await wait(() => scores.row("rollout", 2, 0)), [0.5625, 0.25, 0.1875]);
+  near(await wait(() => scores.row("rollout", 2, [0])), [0.5625, 0.25, 0.1875]);
   // Flow: min(.75, .75) | min(.75, .125) + min(.125, 1) + min(.125, .25) | .125 + min(.125, .75).
-  near(await wait(() => scores.row("flow", 2, 0)), [0.75, 0.375, 0.25]);
+  near(await wait(() => scores.row("flow", 2, [0])), [0.75, 0.375, 0.25]);
 });
 
 test("stored edge weights are used without the residual mix", async () => {
@@ -55,34 +55,34 @@ test("stored edge weights are used without the residual mix", async () => {
   const chunks = { "0/weights/2": { shape: [3, 3], dtype: "float16" as const } };
   const { scores, wait } = makeScores({ chunks }, { ...attention, "0/weights/2": A });
   // .375 · [.75, .125, .125] + .5625 · [0, 1, 0] + .0625 · [0, .25, .75]
-  near(await wait(() => scores.row("rollout", 2, 2)), [0.28125, 0.625, 0.09375]);
+  near(await wait(() => scores.row("rollout", 2, [2])), [0.28125, 0.625, 0.09375]);
 });
 
 test("words: sum over keys, mean over queries", async () => {
   const { scores, wait } = makeScores();
-  const items = itemsOf(scores.example, true);
-  near(await wait(() => scores.itemRow("raw", 1, items, 0)), [0.5, 0.5]);
-  near(await wait(() => scores.itemRow("raw", 1, items, 1)), [0, 1]);
+  const items = itemsOf(scores.example, "words");
+  near(await wait(() => scores.itemRow("raw", 1, items, items.groups[0])), [0.5, 0.5]);
+  near(await wait(() => scores.itemRow("raw", 1, items, items.groups[1])), [0, 1]);
 });
 
 test("stored flow is used; other positions are computed", async () => {
   const chunks = { ...attention, "0/flow/2": [0.125, 0.25, 0.5] };
   const change = { flow_rows: [1], chunks: { "0/flow/2": { shape: [1, 3], dtype: "float16" } } };
   const { scores, wait } = makeScores(change, chunks);
-  near(await wait(() => scores.row("flow", 2, 1)), [0.125, 0.25, 0.5]);
-  near(await wait(() => scores.row("flow", 2, 0)), [0.75, 0.375, 0.25]); // computed in the page
+  near(await wait(() => scores.row("flow", 2, [1])), [0.125, 0.25, 0.5]);
+  near(await wait(() => scores.row("flow", 2, [0])), [0.75, 0.375, 0.25]); // computed in the page
 });
 
 test("a live host computes flow that is not stored", async () => {
   const { scores, wait, source } = makeScores();
   source.flow = ({ position, layer }) =>
     Promise.resolve(Float32Array.from([position, layer, Infinity]));
-  assert.deepEqual([...(await wait(() => scores.row("flow", 2, 1)))], [1, 2, 1]);
+  assert.deepEqual([...(await wait(() => scores.row("flow", 2, [1])))], [1, 2, 1]);
 });
 
 test("the maximum flow of a pair has a cut of the same value", async () => {
   const { scores, wait } = makeScores();
-  const path = await wait(() => scores.path(2, itemsOf(scores.example, false), 0, 1));
+  const path = await wait(() => scores.path(2, itemsOf(scores.example, "tokens"), [0], 1));
   assert.equal(path.value, 0.375);
   assert.equal(path.capacity, 0.375);
 });
@@ -99,18 +99,18 @@ test("a chunk that cannot be loaded is an error, and can be retried", async () =
   const chunks: Record<string, number[]> = {};
   const { scores, wait } = makeScores({}, chunks);
   await assert.rejects(
-    wait(() => scores.row("raw", 1, 0)),
+    wait(() => scores.row("raw", 1, [0])),
     /the attention of layer 1: there is no chunk/,
   );
   chunks["0/attention/1"] = W;
   scores.retry();
-  near(await wait(() => scores.row("raw", 1, 0)), [0.5, 0.25, 0.25]);
+  near(await wait(() => scores.row("raw", 1, [0])), [0.5, 0.25, 0.25]);
 });
 
 test("a chunk of the wrong size is an error", async () => {
   const { scores, wait } = makeScores({}, { "0/attention/1": [1, 0] });
   await assert.rejects(
-    wait(() => scores.row("raw", 1, 0)),
+    wait(() => scores.row("raw", 1, [0])),
     /4 bytes, expected 18/,
   );
 });
@@ -120,15 +120,15 @@ test("a method stored in the data: rows from its chunk, or the reason why there 
   const change = { flow_rows: [1], chunks: { [key]: { shape: [1, 3], dtype: "float16" } } };
   const chunks = { ...attention, [key]: [0.125, 0.25, 0.5] };
   const { scores, wait, source } = makeScores(change, chunks, [STORED]);
-  const items = itemsOf(scores.example, false);
-  near(await wait(() => scores.row("joint", 2, 1)), [0.125, 0.25, 0.5]);
+  const items = itemsOf(scores.example, "tokens");
+  near(await wait(() => scores.row("joint", 2, [1])), [0.125, 0.25, 0.5]);
   assert.deepEqual(source.requested, [key]);
-  assert.equal(scores.unavailable("joint", 2, items, 1), null);
-  assert.equal(scores.row("joint", 2, 0), null);
-  assert.match(scores.unavailable("joint", 2, items, 0) ?? "", /Only the explained position/);
-  assert.match(scores.unavailable("joint", 1, items, 1) ?? "", /not available for this example/);
+  assert.equal(scores.unavailable("joint", 2, items, [1]), null);
+  assert.equal(scores.row("joint", 2, [0]), null);
+  assert.match(scores.unavailable("joint", 2, items, [0]) ?? "", /Only the explained position/);
+  assert.match(scores.unavailable("joint", 1, items, [1]) ?? "", /not available for this example/);
   for (const method of ["raw", "rollout", "flow"]) {
-    assert.equal(scores.unavailable(method, 2, items, 0), null);
+    assert.equal(scores.unavailable(method, 2, items, [0]), null);
   }
 });
 
@@ -158,8 +158,8 @@ test("threshold and top-k", () => {
 test("the flow to a word is one maximum flow to its tokens", async () => {
   const words = { texts: ["a", "bc"], groups: [[0], [1, 2]], special: [false, false] };
   const { scores, wait } = makeScores({ words });
-  const items = itemsOf(scores.example, true);
+  const items = itemsOf(scores.example, "words");
   // All that leaves position 0 at layer 2 is 1; .25 of it must stay with the word at both layers.
   // Flow to "bc": min(.75, .125 + .125) + .125 + .125 = .5, not .375 + .25 = .625.
-  near(await wait(() => scores.itemRow("flow", 2, items, 0)), [0.75, 0.5]);
+  near(await wait(() => scores.itemRow("flow", 2, items, [0])), [0.75, 0.5]);
 });

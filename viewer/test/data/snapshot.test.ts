@@ -19,7 +19,7 @@ const notes = (change: Partial<State>): Promise<string[]> =>
 
 test("notes are those of the explained position, the method, the layer and the options", async () => {
   assert.deepEqual(await notes({}), ["A sink.", "Try ⟨U+202E⟩this."]);
-  assert.deepEqual(await notes({ words: true }), ["Words."]);
+  assert.deepEqual(await notes({ units: "words" }), ["Words."]);
   assert.deepEqual(await notes({ special: false }), ["Hidden."]);
   assert.deepEqual(await notes({ layer: 1 }), []);
   assert.deepEqual(await notes({ method: "raw" }), []);
@@ -40,7 +40,7 @@ test("scores normalized by the receptive field come from chunks", async () => {
       stored,
     );
   assert.deepEqual(await draw({}), [[0.25, 0.5, 0.25], null]);
-  assert.deepEqual(await draw({ words: true }), [[0.25, 0.75], null]);
+  assert.deepEqual(await draw({ units: "words" }), [[0.25, 0.75], null]);
   const [row, reason] = await draw({ position: 1 });
   assert.deepEqual(row, []);
   assert.match(reason ?? "", /explained position only/);

@@ -24,7 +24,7 @@ test("invalid values are brought into range or ignored", () => {
     threshold: -3,
     topK: "many",
     token: -1,
-    words: 1,
+    units: 1,
   };
   const next = changeState(two, state, odd as never);
   assert.equal(next.layer, 4);
@@ -33,7 +33,7 @@ test("invalid values are brought into range or ignored", () => {
   assert.equal(next.threshold, 0);
   assert.equal(next.topK, 0);
   assert.equal(next.token, null);
-  assert.equal(next.words, false);
+  assert.equal(next.units, "tokens");
   assert.equal(changeState(two, state, { view: "image" }).view, "text", "there is no image");
 });
 

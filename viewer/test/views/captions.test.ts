@@ -28,10 +28,10 @@ test("a note says what the flow of a word is", async () => {
   const meaning = (change: object): Promise<string> =>
     settle(change, (snapshot) => methodSummary([snapshot]));
   const sum = /one maximum flow to all of them\.$/;
-  assert.match(await meaning({ method: "flow", words: true }), sum);
+  assert.match(await meaning({ method: "flow", units: "words" }), sum);
   assert.doesNotMatch(await meaning({ method: "flow" }), sum);
-  assert.doesNotMatch(await meaning({ method: "rollout", words: true }), sum);
-  assert.doesNotMatch(await meaning({ method: "flow", words: true, normalize: "rows" }), sum);
+  assert.doesNotMatch(await meaning({ method: "rollout", units: "words" }), sum);
+  assert.doesNotMatch(await meaning({ method: "flow", units: "words", normalize: "rows" }), sum);
 });
 
 test("special tokens dominate the color scale from three times the largest other score", async () => {
@@ -40,7 +40,8 @@ test("special tokens dominate the color scale from three times the largest other
       const special = scores.map((_, i) => i === 0);
       const columns = scores.map((_, i) => i).filter((i) => snapshot.state.special || i > 0);
       const items = { ...snapshot.items, special };
-      return specialDominate([{ ...snapshot, items, columns, row: Float32Array.from(scores) }]);
+      const row = Float32Array.from(scores);
+      return specialDominate([{ ...snapshot, items, columns, ranked: columns, row }]);
     });
   const others = new Array<number>(6).fill(0.25);
   for (const view of ["text", "map", "heads"]) {
@@ -124,7 +125,11 @@ test("tooltips name the piece of the vocabulary where it differs from the label"
     labels: ["[CLS]", "caf\u00e9", "##s"],
   });
   const lines = (words: boolean, item: number): Promise<string[]> =>
-    settle({ words }, (snapshot) => itemLines(snapshot, item).slice(0, 2), example);
+    settle(
+      { units: words ? "words" : "tokens" },
+      (snapshot) => itemLines(snapshot, item).slice(0, 2),
+      example,
+    );
   assert.deepEqual(await lines(false, 1), ["caf\u00e9", "Piece: \u0120caf\u00c3\u00a9"]);
   assert.match((await lines(false, 2))[1], /^Raw attention/);
   assert.match((await lines(true, 1))[1], /^Pieces: \u0120caf\u00c3\u00a9 ##s$/);

@@ -82,7 +82,7 @@ test("the scores on screen become CSV, with tokens as text and as pieces", async
   assert.equal(first, "one,tiny,0,1,none,0,[CLS],[CLS],0.5,0.75,0.75");
   assert.match(second, /,1,cabinet,cabinet,0\.25,/);
   assert.match(await write({ view: "map" }), /^example,.*,raw\/1,raw\/2,rollout\/1/);
-  const words = await write({ words: true });
+  const words = await write({ units: "words" });
   assert.match(words, /,1,cabinets,cabinet ##s,/);
 });
 

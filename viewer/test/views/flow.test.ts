@@ -159,7 +159,7 @@ test("the bottleneck of one edge is called one edge, by its ends", async () => {
 });
 
 test("the flow to a word is drawn as one maximum flow to its tokens", async () => {
-  const change = { view: "flow", method: "flow", words: true, token: 1 } as const;
+  const change = { view: "flow", method: "flow", units: "words", token: 1 } as const;
   const scene = await settle(change, (snapshot) => flowScene(snapshot, 600, 1));
   // To “cabinets”: 0.5 through the edges from [CLS], all of them but that to itself.
   assert.match(noteOf(scene), /to “cabinets” is 0\.5/);

@@ -16,7 +16,7 @@ test("the heatmap has a cell for each method, layer and token", async () => {
 });
 
 test("hidden special tokens and merged words have no columns", async () => {
-  const change = { view: "map", words: true, special: false } as const;
+  const change = { view: "map", units: "words", special: false } as const;
   const scene = await settle(change, (snapshot) => mapScene(snapshot, 900, 0));
   assert.deepEqual([...hits(scene).keys()].sort().slice(0, 2), ["flow/1/1", "flow/2/1"]);
   assert.ok(svgOf(scene).includes(">cabinets<"));

@@ -23,6 +23,7 @@ from attnflow.storage import write_atomic
 
 # The classes of transformers that adapters are made for.
 CLASSIFIER, MASKED_LM = "BertForSequenceClassification", "BertForMaskedLM"
+DISTILBERT_CLASSIFIER = "DistilBertForSequenceClassification"
 TASKS: dict[str, Task] = {CLASSIFIER: "classifier", MASKED_LM: "masked_lm"}
 LABELS = ("negative", "positive")
 DOWN, UP = ".down", ".up"  # suffixes of the names of A and B
@@ -61,12 +62,12 @@ def load_minilm(folder: str | Path) -> tuple[Task, Any]:
 def build_model(class_name: str, encoder: str | Path | None = None) -> tuple[Any, set[str]]:
     """Put a random head on the encoder.
 
-    class_name: CLASSIFIER or MASKED_LM. encoder: its folder. Default: that of the package.
+    class_name: one of the classes above. encoder: its folder. Default: that of the package.
     Returns the model and the names of its new parameters, which must be trained.
     """
     transformers = import_optional("transformers", "a MiniLM model")
     options: dict[str, Any] = {}
-    if class_name == CLASSIFIER:
+    if class_name != MASKED_LM:
         names = dict(enumerate(LABELS))
         options = {"id2label": names, "label2id": {name: i for i, name in names.items()}}
     with errors_only():  # the head is random
@@ -102,7 +103,7 @@ def linear_maps(model: nn.Module) -> dict[str, nn.Linear]:
     return {
         name: module
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and ".encoder.layer." in f".{name}"
+        if isinstance(module, nn.Linear) and ".layer." in name
     }
 
 
@@ -116,6 +117,12 @@ def attach_adapter(model: nn.Module, *, rank: int, new: set[str]) -> None:
     for module in linear_maps(model).values():
         addition = LowRank(module.out_features, module.in_features, rank)
         parametrize.register_parametrization(module, "weight", addition.to(module.weight.device))
+
+
+def fold_adapter(model: nn.Module) -> None:
+    """Replace each W and its low-rank matrix by their sum, as an ordinary weight."""
+    for module in linear_maps(model).values():
+        parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
 
 
 def extract_adapter(model: nn.Module, *, new: set[str]) -> Weights:

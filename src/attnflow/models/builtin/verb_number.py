@@ -8,6 +8,7 @@ The file contains the model, its tokenizer (one token per word), and how both ar
 loaded from a folder. Training is in `attnflow.paper`.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,9 @@ def save_verb_number(
         vocabulary, max_length=config.n_positions, causal=bool(config.is_decoder)
     )
     tokenizer.save_pretrained(root)
+    file = root / "tokenizer.json"  # without the spaces that make up a third of it
+    values = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(values, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
     contents = save(quantize(model.state_dict()))
     write_atomic(root / WEIGHTS_FILE, lambda file: file.write(contents))
 

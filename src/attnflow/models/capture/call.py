@@ -119,6 +119,7 @@ class DotProductCall(AttentionCall):
     computed anyway, instead of by the attention kernel of torch.
     in_one_block: whether to compute the weights of all heads at once, which is faster for batches
     of short texts and takes more memory.
+    known_weights: those of all heads and queries, if they were computed before.
     """
 
     module: nn.Module | None
@@ -133,6 +134,7 @@ class DotProductCall(AttentionCall):
     sinks: Tensor | None = None
     output_from_weights: bool = False
     in_one_block: bool = False
+    known_weights: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -153,6 +155,8 @@ class DotProductCall(AttentionCall):
         Rows sum to 1, or to less if there is a sink. A query that sees no key, such as padding,
         attends to all keys equally, so weights are never nan.
         """
+        if self.known_weights is not None:
+            return self.known_weights[:, heads, rows]
         scores = self._scores(heads, rows, scratch)
         if self.sinks is None:
             out = None if scratch is None else scratch.take(1, tuple(scores.shape), scores)

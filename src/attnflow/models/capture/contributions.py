@@ -8,6 +8,7 @@ all pairs are never in memory at once.
 """
 
 from collections.abc import Callable, Iterator
+from math import prod
 
 import torch
 from torch import Tensor
@@ -25,9 +26,19 @@ BLOCK_SIZE = {"cpu": 2**22, "cuda": 2**27}
 TOLERANCE = {2: 0.05, 4: 1e-3, 8: 1e-3}
 TINY = 1e-6  # a layer that adds less than this adds nothing
 
+# The same for weights of all heads, where vectors are never stored; and the number of
+# multiplications of a layer from which that is faster than blocks of vectors.
+FUSED_BLOCK_SIZE = 2**23
+FUSED_WORK = 2**24
+
 # Scores [batch, queries, parts] from vectors [batch, queries, parts, hidden], and what they add up
 # to, [batch, queries, hidden].
 Score = Callable[[Tensor, Tensor], Tensor]
+
+# The scores [batch, queries, keys] of some queries without the vectors in between: from weights
+# [batch, heads, queries, keys], projected values [batch, heads, keys, hidden], the residual stream
+# (None in cross-attention), what all contributions add up to, and the index of the first query.
+FusedScore = Callable[[Tensor, Tensor, Tensor | None, Tensor, int], Tensor]
 
 
 class LayerContributions:
@@ -74,19 +85,32 @@ class LayerContributions:
         return torch.cat([self._pad(parts, -2) for _, parts in self._blocks(heads, 0)], dim=1)
 
     @torch.no_grad()
-    def score(self, function: Score, *, heads: Heads = "mean", norms: int = 0) -> Tensor:
+    def score(
+        self,
+        function: Score,
+        *,
+        heads: Heads = "mean",
+        norms: int = 0,
+        fused: FusedScore | None = None,
+    ) -> Tensor:
         """Score what each key contributes to each query, block by block.
 
         function: from vectors [batch, queries, parts, hidden] and what they add up to, [batch,
         queries, hidden], to scores [batch, queries, parts].
         heads: "mean" for all heads summed, or the index of one head, which leaves the others out.
         norms: how many of the normalizations that follow the sum to apply to the vectors.
+        fused: computes the same as `function` in float32 on a CPU, for layers without gates.
         Returns [batch, queries, keys]: the residual stream is part of the vector of the query's own
         position. In cross-attention, which has no such key, it comes last: [batch, queries,
         keys + 1].
         """
         norms = min(norms, self.n_norms)
         own, total = self._own(norms), self._total(norms)
+        if fused is not None and self._can_fuse():
+            scores = self._score_fused(fused, heads, norms)
+            if not self.is_cross:
+                return scores
+            return torch.cat([scores, function(own.unsqueeze(2), total)], -1)
         rows_of_scores = []
         for rows, parts in self._blocks(heads, norms):
             if self.is_cross:
@@ -207,6 +231,57 @@ class LayerContributions:
                 total = total * norm.scale
         return total
 
+    def _can_fuse(self) -> bool:
+        """Whether contributions are products that compiled code computes faster than torch."""
+        work = prod(self.call.shape) * self.residual.shape[-1]
+        on_cpu = self.call.device.type == "cpu" and self.residual.dtype == torch.float32
+        return on_cpu and self._projects_first and work >= FUSED_WORK
+
+    def _score_fused(self, fused: FusedScore, heads: Heads, norms: int) -> Tensor:
+        """Score keys by compiled code, [batch, queries, keys], some queries at a time."""
+        chosen = _choose_heads(heads, self.call)
+        values = self._project(chosen, norms)
+        own, total = self._own(norms), self._total(norms)
+        step = FUSED_BLOCK_SIZE // (prod(self.call.shape[:2]) * self.call.shape[3])
+        rows_of_scores = []
+        for rows, weights in self._weights(chosen, norms, step):
+            kept = None if self.is_cross else own[:, rows]
+            some_values = values[:, :, : weights.shape[-1]]
+            scores = fused(weights, some_values, kept, total[:, rows], rows.start)
+            rows_of_scores.append(self._pad(scores, -1))
+        return torch.cat(rows_of_scores, dim=1)
+
+    @property
+    def _projects_first(self) -> bool:
+        """Whether values are projected before they are weighted.
+
+        This pays if heads are few; channels of state spaces are many.
+        """
+        return self._branch.gate is None and self.call.shape[1] <= self.residual.shape[-1]
+
+    def _project(self, heads: slice, norms: int) -> Tensor:
+        """The projected values [batch, heads, keys, hidden]."""
+        assert self.call.value is not None
+        values = _precise(self.call.for_heads(self.call.value, heads))
+        return self._transform(values @ self._matrix(heads), norms)
+
+    def _weights(self, heads: slice, norms: int, step: int) -> Iterator[tuple[slice, Tensor]]:
+        """Some queries at a time, and their weights [batch, heads, queries, keys].
+
+        With the factors of queries. Keys after the last query are left out if attention is causal.
+        """
+        n_queries, n_keys = self.call.shape[2:]
+        is_causal = isinstance(self.call, DotProductCall) and self.call.causal
+        step = min(max(step, 1), n_queries)
+        for first in range(0, n_queries, step):
+            rows = slice(first, min(first + step, n_queries))
+            keys = slice(0, rows.stop if is_causal else n_keys)
+            weights = self.call.weights(heads, rows)[..., keys].to(self.residual.dtype)
+            for scale in (self._branch.scale, *(norm.scale for norm in self._norms[:norms])):
+                if scale is not None:
+                    weights = weights * scale[:, None, rows].to(weights)
+            yield rows, weights
+
     def _blocks(self, heads: Heads, norms: int) -> Iterator[tuple[slice, Tensor]]:
         """Queries, and the vectors [batch, queries, keys, hidden] of keys, block by block.
 
@@ -214,29 +289,23 @@ class LayerContributions:
         """
         chosen = _choose_heads(heads, self.call)
         matrix = self._matrix(chosen)
+        batch, n_heads, _, n_keys = self.call.shape
         assert self.call.value is not None
-        values = _precise(self.call.for_heads(self.call.value, chosen))  # [batch, heads, keys, w]
-        batch, n_heads, n_queries, n_keys = self.call.shape
         width = self.call.value.shape[-1]
-        # Projecting the values first pays if heads are few; channels of state spaces are many.
-        projects_first = self._branch.gate is None and n_heads <= matrix.shape[-1]
-        if projects_first:
-            values = self._transform(values @ matrix, norms)
-        is_causal = isinstance(self.call, DotProductCall) and self.call.causal
+        if self._projects_first:
+            values = self._project(chosen, norms)
+        else:
+            values = _precise(
+                self.call.for_heads(self.call.value, chosen)
+            )  # [batch, heads, keys, w]
         size = BLOCK_SIZE.get(self.call.device.type, BLOCK_SIZE["cuda"])
         longest = max(matrix.shape[-1], matrix.shape[0] * matrix.shape[1])
-        step = min(max(size // (batch * n_keys * longest), 1), n_queries)
-        for first in range(0, n_queries, step):
-            rows = slice(first, min(first + step, n_queries))
-            keys = slice(0, rows.stop if is_causal else n_keys)
-            weights = self.call.weights(chosen, rows)[..., keys].to(values.dtype)
-            for scale in (self._branch.scale, *(norm.scale for norm in self._norms[:norms])):
-                if scale is not None:
-                    weights = weights * scale[:, None, rows].to(weights)
-            if projects_first:
-                yield rows, torch.einsum("bhqk,bhkd->bqkd", weights, values[:, :, keys])
+        for rows, weights in self._weights(chosen, norms, size // (batch * n_keys * longest)):
+            some_values = values[:, :, : weights.shape[-1]]
+            if self._projects_first:
+                yield rows, torch.einsum("bhqk,bhkd->bqkd", weights, some_values)
                 continue
-            gated = torch.einsum("bhqk,bhkw->bqkhw", weights, values[:, :, keys])
+            gated = torch.einsum("bhqk,bhkw->bqkhw", weights, some_values)
             if self._branch.gate is not None:
                 # The gate of a query acts on the output of each head, before the projection.
                 gate = self._branch.gate[:, rows].reshape(batch, -1, 1, n_heads, width)

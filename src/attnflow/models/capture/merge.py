@@ -26,6 +26,7 @@ COMBINE: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
 }
 
 BYTES_PER_WEIGHT = 2  # float16
+REUSED_WEIGHTS = 2**22  # how many weights of a layer are held until its edges are computed
 
 
 def merge_call(call: AttentionCall, heads: Heads) -> Tensor:
@@ -151,6 +152,9 @@ class KeptHeads:
         if role != "self" or (self.limit is not None and self._bytes > self.limit):
             self._layers = None
             return
+        is_small = batch * n_heads * n_queries * n_keys <= REUSED_WEIGHTS
+        if is_small and isinstance(call, DotProductCall) and not torch.is_grad_enabled():
+            call.known_weights = call.weights()  # the edges need them too
         with torch.no_grad():
             halves = [
                 as_shares(call, call.weights(slice(head, head + 1))).to(torch.float16).cpu()

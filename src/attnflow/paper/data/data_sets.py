@@ -146,51 +146,6 @@ def read_agreement_table(path: str | Path) -> Iterator[AgreementExample]:
     from 0. The first column is the genre or treebank, `doc` the document.
     Raises FileError, with the line number, for an invalid row.
     """
-    for row in _read_table_rows(path):
-        yield AgreementExample(
-            row.tokens[: row.verb],
-            row.number,
-            row.subject,
-            row.attractors,
-            row.tags[: row.verb],
-            row.document,
-        )
-
-
-def read_other_verbs(path: str | Path) -> Iterator[AgreementExample]:
-    """Read the other present-tense verbs of the sentences of a table, as examples.
-
-    These are verbs without a row in the table: their subjects are pronouns, names and relative
-    pronouns, or the parse was not clear. Subject and attractors are None. Contracted verbs such as
-    "'s" are skipped, because their tags are often wrong.
-    Raises FileError, with the line number, for an invalid row.
-    """
-    sentences: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, ...], set[int]]] = {}
-    for row in _read_table_rows(path):
-        _, verbs = sentences.setdefault((row.document, row.tokens), (row.tags, set()))
-        verbs.add(row.verb)
-    for (document, tokens), (tags, verbs) in sentences.items():
-        for i, (word, tag) in enumerate(zip(tokens, tags, strict=True)):
-            if i and i not in verbs and tag in NUMBER_OF_VERB and not word.startswith("'"):
-                yield AgreementExample(
-                    tokens[:i], NUMBER_OF_VERB[tag], tags=tags[:i], document=document
-                )
-
-
-@dataclass(frozen=True)
-class _TableRow:
-    """A row of a table of examples. tokens, tags: of the whole sentence."""
-
-    tokens: tuple[str, ...]
-    tags: tuple[str, ...]
-    subject: int
-    verb: int
-    number: Number
-    attractors: int
-    document: str
-
-
-def _read_table_rows(path: str | Path) -> Iterator[_TableRow]:
     with open_lines(path) as lines:
         columns = Columns.from_header(path, lines, TREEBANK_COLUMNS)
         for i, line in lines:
@@ -204,13 +159,12 @@ def _read_table_rows(path: str | Path) -> Iterator[_TableRow]:
             if not subject < verb < len(tokens):
                 given = f"subject {subject} and verb {verb} of {len(tokens)} tokens"
                 raise invalid_line(path, i, given, "a subject before its verb, counted from 0")
-            yield _TableRow(
-                tokens,
-                tags,
-                subject,
-                verb,
+            yield AgreementExample(
+                tokens[:verb],
                 _parse_verb(path, i, row),
+                subject,
                 parse_count(path, i, row, "n_diff_intervening"),
+                tags[:verb],
                 f"{row[columns.names[0]]}/{row['doc']}",
             )
 

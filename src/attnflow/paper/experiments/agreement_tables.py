@@ -6,11 +6,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from attnflow.errors import InputError
 from attnflow.paper.experiments.agreement import (
     MODEL,
     WITHOUT_CLS,
@@ -25,7 +23,12 @@ from attnflow.paper.experiments.correlations import (
     summarize_correlations,
 )
 from attnflow.paper.experiments.experiment import PAPER_METHODS, Options, Result
-from attnflow.paper.experiments.measurements import accuracy, open_model, split_progress
+from attnflow.paper.experiments.measurements import (
+    accuracy,
+    list_models,
+    open_model,
+    split_progress,
+)
 from attnflow.paper.experiments.report import (
     Report,
     Table,
@@ -125,21 +128,14 @@ def render_table2(result: Result) -> Report:
 
 def run_trainings(options: Options, progress: Progress | None) -> Result:
     """Correlate the scores of [CLS] for each model in `options.model`, separated by commas."""
-    models = [part.strip() for part in (options.model or MODEL).split(",") if part.strip()]
-    names = [Path(model).name for model in models]
-    if not models or len(set(names)) < len(names):
-        raise InputError(
-            f"the models are {options.model!r}",
-            expected="names or folders, separated by commas, whose last parts differ",
-            fix="Use for example --model runs/plain-0,runs/plain-1.",
-        )
+    models = list_models(options, MODEL)
     sets = read_agreement(options)
     stages = split_progress(progress, 2 * len(models))
     numbers: dict[str, Any] = {}
     settings: dict[str, Any] = {}
-    for name, model in zip(names, models, strict=True):
+    for name, model in models.items():
         numbers[name], settings = _measure_training(replace(options, model=model), sets, stages)
-    return Result("trainings", {"models": numbers}, {**settings, "model": ", ".join(names)})
+    return Result("trainings", {"models": numbers}, {**settings, "model": ", ".join(models)})
 
 
 def _measure_training(
@@ -167,9 +163,19 @@ def render_trainings(result: Result) -> Report:
         paper = printed if has_paper_layers else None
         parts.append(_median_table(f"Correlation with {title}", means, paper))
         if has_paper_layers:
-            claims = claims_table({"paper": printed, **means})
+            claims = claims_table({"paper": printed, "median": median_means(means), **means})
             parts.append(replace(claims, caption=f"{claims.caption}: {title}"))
     return Report("Beyond the paper: other trainings", tuple(parts))
+
+
+def median_means(means: Mapping[str, "Means"]) -> dict[str, list[float]]:
+    """Return the median over models by method and layer."""
+    return {
+        method: [
+            median(column) for column in zip(*(m[method] for m in means.values()), strict=True)
+        ]
+        for method in PAPER_METHODS
+    }
 
 
 def _median_table(caption: str, means: Mapping[str, "Means"], paper: "Means | None") -> Table:

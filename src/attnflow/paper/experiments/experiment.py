@@ -231,7 +231,7 @@ def write_result(result: Result, folder: Path) -> Path:
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result.experiment}.json"
-    text = json.dumps(asdict(result), indent=1, allow_nan=False)
+    text = json.dumps(asdict(result), separators=(",", ":"), allow_nan=False)
     write_atomic(path, lambda file: file.write(f"{text}\n".encode()))
     return path
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.attribution import Normalize
+from attnflow.errors import InputError
 from attnflow.graph import AttentionGraph
 from attnflow.methods.registry import METHODS
 from attnflow.models.inputs import EncodedText, collate, encode_text
@@ -134,6 +135,22 @@ class LabeledTexts:
                 cache=self.options.cache,
                 progress=progress,
             )
+
+
+def list_models(options: Options, default: str) -> dict[str, str]:
+    """Return the models of the options, separated by commas, by the last part of their names.
+
+    Raises InputError if there is none, or if two have the same last part.
+    """
+    models = [part.strip() for part in (options.model or default).split(",") if part.strip()]
+    named = {Path(model).name: model for model in models}
+    if not models or len(named) < len(models):
+        raise InputError(
+            f"the models are {options.model!r}",
+            expected="names or folders, separated by commas, whose last parts differ",
+            fix="Use for example --model runs/plain-0,runs/plain-1.",
+        )
+    return named
 
 
 def open_model(options: Options, default: str) -> LoadedModel:

@@ -89,7 +89,8 @@ def parts_to_markdown(parts: Sequence[str | Table | Picture], *, pictures: str =
             paragraphs += [f"**{part.caption}**", _markdown_table(part)]
         else:
             path = f"{pictures}/{part.file}" if pictures else part.file
-            paragraphs += [f"![{part.caption}]({path})", f"*{part.caption}*"]
+            short = part.caption.partition(". ")[0]
+            paragraphs += [f"![{short}]({path})", f"*{part.caption}*"]
     return paragraphs
 
 

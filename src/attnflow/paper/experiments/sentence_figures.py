@@ -38,6 +38,11 @@ GRAPH_MEANING = (
     "residual connection (the horizontal lines), which fades with depth. The lines of [CLS], from "
     "which the model classifies, are orange."
 )
+HIDDEN_CLS = (
+    "Scores sum to 1 over all tokens, [CLS] included, but figures 2 and 3 do not draw the column "
+    "of [CLS]: because of the residual connection, it holds about half of its own rollout and flow "
+    "at the first layer, which would leave little contrast for the words."
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Sentence:
 
 CORRECT = Sentence("the keys to the cabinet", "plural", ("keys", "key"))
 ATTRACTOR = Sentence("the article on NNP large systems", "singular", ("article", "articles"))
-WRONG = Sentence("the NNS in which the female", "singular", ("NNS", "NNP"))
+WRONG = Sentence("the flowers in which the female", "singular", ("flowers", "flower"))
 PAPER_WRONG = Sentence("here the NNS differ in that the female", "singular", ("NNS", "NNP"))
 SENTENCES = (CORRECT, ATTRACTOR, WRONG)
 
@@ -240,12 +245,7 @@ def _render_maps(result: Result, title: str, caption: str) -> Report:
         Picture(result.pictures[0], caption),
     ]
     if numbers["special"] == "hide":
-        first = [maps[method][0][0] for maps in numbers["scores"] for method in _methods(maps)]
-        parts.append(
-            "Scores sum to 1 over all tokens, [CLS] included, but the column of [CLS] is not "
-            f"drawn: because of the residual connection it holds {min(first):.2f} to "
-            f"{max(first):.2f} at the first layer, which would leave little contrast for the words."
-        )
+        parts.append(HIDDEN_CLS)
     if "paper_sentence" in numbers:
         parts.append(_describe_paper_sentence(numbers["paper_sentence"]))
     parts.append(_highest_scores(numbers["scores"]))
@@ -291,8 +291,7 @@ def _describe_paper_sentence(row: Mapping[str, Any]) -> str:
     if row["correct"]:
         return (
             f"{sentence} is classified correctly by this model: {prediction}. The third sentence "
-            "here is a similar one that this model gets wrong, chosen from about 150 that were "
-            "written for this figure."
+            "here is one that this model gets wrong, found among many made from templates."
         )
     return f"{sentence} is classified wrongly by this model too: {prediction}."
 

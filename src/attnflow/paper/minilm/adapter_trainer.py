@@ -17,10 +17,12 @@ from transformers import AutoTokenizer
 from attnflow.models.builtin import find_encoder
 from attnflow.models.builtin.minilm import (
     CLASSIFIER,
+    DISTILBERT_CLASSIFIER,
     MASKED_LM,
     attach_adapter,
     build_model,
     extract_adapter,
+    fold_adapter,
     write_adapter,
 )
 from attnflow.paper.minilm.texts import Reviews, Texts
@@ -69,16 +71,19 @@ def train_sentiment(
     recipe: Recipe = SENTIMENT_RECIPE,
     *,
     out: str | Path,
-    encoder: str | Path | None = None,
+    distilbert: str | Path | None = None,
     device: Any = None,
     progress: Progress | None = None,
 ) -> dict[str, float]:
     """Train a sentiment classifier, write its adapter, and return its accuracy on held-out sets.
 
-    out: the folder of the adapter. encoder: the folder of the encoder; default, the installed one.
+    out: the folder of the adapter.
+    distilbert: a folder or name of a DistilBERT encoder to use instead of the installed MiniLM. The
+    whole model is written then, as `from_pretrained` reads it.
     device: default, a GPU if there is one. progress: called with the steps done and in total.
     """
-    training = _Training(CLASSIFIER, recipe, encoder, device)
+    class_name = CLASSIFIER if distilbert is None else DISTILBERT_CLASSIFIER
+    training = _Training(class_name, recipe, distilbert, device)
     labels = torch.tensor(reviews.labels)
     rows = training.encode(reviews.texts)
 
@@ -87,7 +92,10 @@ def train_sentiment(
             yield {**training.pad([rows[i] for i in indices]), "labels": labels[indices]}
 
     training.train(make_batches, len(rows), progress)
-    training.write(out)
+    if distilbert is None:
+        training.write(out)
+    else:
+        training.write_whole(out)
     return {
         name: class_accuracy(training.predict, training.encode(texts), correct)
         for name, (texts, correct) in reviews.held_out.items()
@@ -99,7 +107,6 @@ def train_masked_lm(
     recipe: Recipe = MASKED_LM_RECIPE,
     *,
     out: str | Path,
-    encoder: str | Path | None = None,
     device: Any = None,
     progress: Progress | None = None,
 ) -> dict[str, float]:
@@ -108,7 +115,7 @@ def train_masked_lm(
     Each source of texts has two accuracies: of masked tokens (`token_accuracy`), and of "his or
     her" (`pronoun_accuracy`). The options are those of `train_sentiment`.
     """
-    training = _Training(MASKED_LM, recipe, encoder, device)
+    training = _Training(MASKED_LM, recipe, None, device)
     masking = Masking(training.tokenizer)
     rows = training.encode(texts.train)
 
@@ -213,6 +220,12 @@ class _Training:
         """Write the adapter."""
         weights = extract_adapter(self.model, new=self.new)
         write_adapter(folder, weights, class_name=self.class_name)
+
+    def write_whole(self, folder: str | Path) -> None:
+        """Write the model with the adapter merged into its weights, and the tokenizer."""
+        fold_adapter(self.model)
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
 
 
 class Masking:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -10,7 +11,6 @@ from attnflow.models.builtin import NUMBERS
 from attnflow.models.builtin.verb_number import (
     MAX_TOKENS,
     SPECIAL,
-    TAGS,
     UNKNOWN,
     VerbNumberModel,
     to_ids,
@@ -25,13 +25,11 @@ EVALUATION_BATCH = 512
 class EncodedExamples:
     """Examples as tensors, padded with 0 on the right.
 
-    ids: [examples, tokens], [CLS] first. tags: [examples, tokens], the ids of the tags of words;
-    0 where a tag is unknown. labels: [examples], indices into NUMBERS.
+    ids: [examples, tokens], [CLS] first. labels: [examples], indices into NUMBERS.
     lengths: [examples], in tokens, with [CLS]; on the CPU, where batches are planned.
     """
 
     ids: Tensor
-    tags: Tensor
     labels: Tensor
     lengths: Tensor
 
@@ -40,36 +38,26 @@ class EncodedExamples:
 
     def to(self, device: torch.device) -> "EncodedExamples":
         """Return the examples on a device."""
-        ids, tags, labels = (part.to(device) for part in (self.ids, self.tags, self.labels))
-        return EncodedExamples(ids, tags, labels, self.lengths)
+        return EncodedExamples(self.ids.to(device), self.labels.to(device), self.lengths)
 
     def select(self, rows: Tensor) -> "EncodedExamples":
         """Return some examples, padded to the longest of them. rows: on the CPU."""
         lengths = self.lengths[rows]
         longest, rows = int(lengths.max()), rows.to(self.ids.device)
-        return EncodedExamples(
-            self.ids[rows, :longest], self.tags[rows, :longest], self.labels[rows], lengths
-        )
+        return EncodedExamples(self.ids[rows, :longest], self.labels[rows], lengths)
 
 
 def encode_examples(
     examples: Sequence[AgreementExample], vocabulary: Mapping[str, int]
 ) -> EncodedExamples:
     """Encode examples. The beginning of a prefix that is too long is cut off."""
-    ids = torch.zeros(len(examples), MAX_TOKENS, dtype=torch.long)
-    tags = torch.zeros_like(ids)
-    lengths = torch.zeros(len(examples), dtype=torch.long)
-    tag_ids = {tag: vocabulary[tag] for tag in TAGS if tag in vocabulary}
-    for row, example in enumerate(examples):
-        token_ids = to_ids(example.prefix[1 - MAX_TOKENS :], vocabulary)
-        ids[row, : len(token_ids)] = torch.tensor(token_ids)
-        lengths[row] = len(token_ids)
-        if example.tags:
-            known = [tag_ids.get(tag, 0) for tag in example.tags[1 - MAX_TOKENS :]]
-            tags[row, 1 : len(token_ids)] = torch.tensor(known)
+    rows = [to_ids(example.prefix[1 - MAX_TOKENS :], vocabulary) for example in examples]
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
+    longest = int(lengths.max()) if rows else 1
+    ids = torch.zeros(len(rows), longest, dtype=torch.long)
+    ids[torch.arange(longest) < lengths[:, None]] = torch.tensor([*chain.from_iterable(rows)])
     labels = torch.tensor([NUMBERS.index(example.number) for example in examples])
-    longest = int(lengths.max()) if len(examples) else 1
-    return EncodedExamples(ids[:, :longest], tags[:, :longest], labels, lengths)
+    return EncodedExamples(ids, labels, lengths)
 
 
 def draw_batches(lengths: Tensor, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -86,17 +74,13 @@ def draw_batches(lengths: Tensor, batch_size: int, generator: torch.Generator) -
         yield batches[i]
 
 
-def replace_words(batch: EncodedExamples, *, tag_rate: float, unknown_rate: float) -> Tensor:
-    """Replace words at random, by their tags and by [UNK].
+def replace_words(ids: Tensor, rate: float) -> Tensor:
+    """Replace a share of the words and tags by [UNK].
 
-    tag_rate: the share of words with a known tag that become the tag. unknown_rate: the share of
-    words and tags that become [UNK]. Random numbers come from torch's default generator.
-    Returns the new ids [examples, tokens].
+    ids: [examples, tokens]. Random numbers come from torch's default generator.
     """
-    draws = torch.rand(batch.ids.shape, device=batch.ids.device)
-    is_word = batch.ids >= len(SPECIAL)
-    ids = batch.ids.masked_fill(is_word & (draws > 1 - unknown_rate), SPECIAL.index(UNKNOWN))
-    return torch.where((batch.tags > 0) & (draws < tag_rate), batch.tags, ids)
+    is_replaced = (ids >= len(SPECIAL)) & (torch.rand(ids.shape, device=ids.device) < rate)
+    return ids.masked_fill(is_replaced, SPECIAL.index(UNKNOWN))
 
 
 def predict_numbers(

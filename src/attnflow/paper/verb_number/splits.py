@@ -22,7 +22,6 @@ from attnflow.paper.data.data_sets import (
     name_attractors,
     read_agreement_table,
     read_numpred,
-    read_other_verbs,
 )
 
 Examples: TypeAlias = tuple[AgreementExample, ...]
@@ -48,15 +47,12 @@ NATURAL, NO_ATTRACTOR = "natural", "treebank, no attractor"
 class Split:
     """Training examples and held-out examples, with tags in place of rare words.
 
-    training: examples whose subject is a noun. other_verbs: further training examples, of the other
-    verbs of the same sentences.
     dev: held out, for choosing between models. test: held out, for reporting, by name of the set.
     """
 
     training: Examples
     dev: Examples
     test: dict[str, Examples]
-    other_verbs: Examples = ()
 
     @property
     def held_out(self) -> set[tuple[str, ...]]:
@@ -81,17 +77,9 @@ def split_folder(folder: str | Path) -> Split:
     held_out_gold, gold = _draw_documents(read(GOLD), random, N_TREEBANK)
     test = {**linzen.test, NO_ATTRACTOR: held_out_gold}
     held_out = linzen.held_out | prefixes(held_out_gold)
-    documents = {example.document for example in held_out_gold}
     parsed = gold + tuple(example for name in PARSED for example in read(name))
-    other_verbs = tuple(
-        replace_rare(example, known)
-        for name in (GOLD, *PARSED)
-        for example in read_other_verbs(root / name)
-        if example.document not in documents
-    )
     return Split(
         training=exclude(linzen.training, held_out) + exclude_copies(parsed, held_out),
-        other_verbs=exclude_copies(other_verbs, held_out),
         dev=linzen.dev,
         test=test,
     )

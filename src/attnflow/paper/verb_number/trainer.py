@@ -42,21 +42,22 @@ class Recipe:
     """Settings of a training.
 
     warm_up: the share of steps in which the learning rate rises.
-    tag_rate, unknown_rate: the shares of words that become their tags and [UNK] in each batch.
-    other_verbs: whether to train on the other verbs of the same sentences too.
+    dropout: of embeddings and of the outputs of blocks. attention_dropout: of attention weights.
+    unknown_rate: the share of words and tags that become [UNK] in each batch.
+    attractor_copies: how often an epoch has each example that is known to have attractors.
     average_decay: the decay of the moving average of the weights, per step.
     sizes: model sizes that differ from the paper's, by their names in VerbNumberConfig.
     """
 
-    epochs: int = 12
+    epochs: int = 10
     batch_size: int = 512
     learning_rate: float = 1e-3
     weight_decay: float = 0.05
     warm_up: float = 0.05
     dropout: float = 0.1
-    tag_rate: float = 0.15
+    attention_dropout: float = 0.3
     unknown_rate: float = 0.1
-    other_verbs: bool = True
+    attractor_copies: int = 3
     average_decay: float = 0.999
     sizes: dict[str, int] = field(default_factory=dict)
     seed: int = 0
@@ -94,7 +95,8 @@ def train(
     _check_settings(recipe, split)
     torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     vocabulary = make_vocabulary(split.training)
-    chosen = split.training + (split.other_verbs if recipe.other_verbs else ())
+    hard = tuple(example for example in split.training if example.attractors)
+    chosen = split.training + hard * (recipe.attractor_copies - 1)
     examples = encode_examples(chosen, vocabulary).to(torch_device)
     is_cuda = torch_device.type == "cuda"
     with torch.random.fork_rng(devices=[torch_device] if is_cuda else []), _tensor_cores(is_cuda):
@@ -125,17 +127,15 @@ def _tensor_cores(enabled: bool) -> Iterator[None]:
 
 
 def _check_settings(recipe: Recipe, split: Split) -> None:
-    for name in ("epochs", "batch_size"):
+    for name in ("epochs", "batch_size", "attractor_copies"):
         value = getattr(recipe, name)
         if value < 1:
             raise InputError(f"{name} is {value}", expected="1 or more", fix=f"Increase {name}.")
-    for name in ("tag_rate", "unknown_rate"):
+    for name in ("dropout", "attention_dropout", "unknown_rate"):
         value = getattr(recipe, name)
         if not 0 <= value < 1:
             raise InputError(
-                f"{name} is {value}",
-                expected="0 or more, and less than 1",
-                fix="It is a share of the words.",
+                f"{name} is {value}", expected="0 or more, and less than 1", fix="It is a share."
             )
     if not split.training:
         raise InputError(
@@ -160,12 +160,13 @@ class Training:
     def __init__(self, recipe: Recipe, examples: EncodedExamples, vocabulary_size: int):
         self.recipe, self.examples, self.device = recipe, examples, examples.ids.device
         torch.manual_seed(recipe.seed)
-        dropout = dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), recipe.dropout)
         config = VerbNumberConfig(
             vocab_size=vocabulary_size,
             is_decoder=recipe.causal,
             activation_function="gelu_pytorch_tanh",  # GPT-2's, in one kernel
-            **dropout,
+            attn_pdrop=recipe.attention_dropout,
+            embd_pdrop=recipe.dropout,
+            resid_pdrop=recipe.dropout,
             **recipe.sizes,
         )
         # Kernels of scaled dot-product attention are slow for short sequences with small heads.
@@ -195,8 +196,7 @@ class Training:
 
     def _loss(self, batch: EncodedExamples) -> torch.Tensor:
         """Return the loss of the number of the verb."""
-        recipe = self.recipe
-        ids = replace_words(batch, tag_rate=recipe.tag_rate, unknown_rate=recipe.unknown_rate)
+        ids = replace_words(batch.ids, self.recipe.unknown_rate)
         loss: torch.Tensor = self.model(ids, labels=batch.labels).loss
         return loss
 

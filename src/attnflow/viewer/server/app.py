@@ -21,9 +21,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from attnflow.errors import AttnflowError
+from attnflow.viewer.header import stored_layers
 from attnflow.viewer.page import MODULE, read_asset
 from attnflow.viewer.payload import Payload, flow_rows
-from attnflow.viewer.server.choices import list_options, read_options
+from attnflow.viewer.server.choices import list_options, read_input, read_options, text_too_long
 from attnflow.viewer.server.jobs import Jobs
 from attnflow.viewer.server.security import (
     App,
@@ -111,14 +112,18 @@ class Routes:
     async def models(self, _: Request) -> Response:
         """The models to choose from, and the limits of the page."""
         models = [asdict(model) for model in self._models]
-        limits = {"text_length": self._limits.text_length, "upload": self._limits.upload_bytes}
+        limits = {
+            "text_length": self._limits.text_length,
+            "upload": self._limits.upload_bytes,
+            "generated": self._limits.generated,
+        }
         return respond_json({"models": models, "limits": limits, "options": list_options()})
 
     async def explain(self, request: Request) -> Response:
         """Start a job that explains one text, or several to compare."""
         check_content_type(request, JSON)
         limit = MAX_EXAMPLES * BYTES_PER_CHARACTER * self._limits.text_length + 4096
-        too_large = _text_too_long(f"the request has more than {limit} bytes", self._limits)
+        too_large = text_too_long(f"the request has more than {limit} bytes", self._limits)
         body = await read_body(request, limit, self._limits.seconds, too_large)
         examples = read_examples(parse_json(body), len(self._models), self._limits)
         return respond_json({"job": self._jobs.submit(ExplainTask(examples))}, 202)
@@ -172,17 +177,22 @@ class Routes:
         return Response(await asyncio.to_thread(payload.chunk, key), media_type=BINARY)
 
     async def flow(self, request: Request) -> Response:
-        """The flow of one position at one layer of a result, float32."""
+        """The flow of one position, or of several as one source, at one layer, float32."""
         payload = self._result(request)
         example = read_number(request, "example", len(payload.examples))
         explanation = payload.examples[example]
         position = read_number(request, "position", len(explanation.tokens))
         layer = read_number(request, "layer", explanation.graph.n_layers + 1, first=1)
+        count = 1
+        if "count" in request.query_params:
+            count = read_number(request, "count", len(explanation.tokens) - position + 1, first=1)
         rows = flow_rows(explanation)
-        if rows is None or position in rows:
+        stored = layer in stored_layers(explanation, "flow")
+        if stored and count == 1 and (rows is None or position in rows):
             row: Any = payload.flow(example, position, layer)
         else:
-            row = await asyncio.wrap_future(self._jobs.flow(payload, example, position, layer))
+            positions = range(position, position + count)
+            row = await asyncio.wrap_future(self._jobs.flow(payload, example, positions, layer))
         return Response(np.ascontiguousarray(row, dtype="<f4").tobytes(), media_type=BINARY)
 
     def _result(self, request: Request) -> Payload:
@@ -281,22 +291,15 @@ def read_examples(body: Any, n_models: int, limits: Limits) -> tuple[Question, .
 
 def _read_example(example: Any, n_models: int, limits: Limits) -> Question:
     fields = example if isinstance(example, dict) else {}
-    text, model = fields.get("text"), fields.get("model")
-    if not isinstance(text, str) or not text.strip():
-        raise RequestError("there is no text", expected="at least one word", fix="Enter a text.")
-    if any(0xD800 <= ord(character) < 0xE000 for character in text):
-        raise RequestError(
-            "the text has half of a surrogate pair", expected="valid Unicode", fix="Remove it."
-        )
-    if len(text) > limits.text_length:
-        raise _text_too_long(f"the text has {len(text)} characters", limits)
+    model = fields.get("model")
+    text, answer = read_input(fields, limits)
     if type(model) is not int or not 0 <= model < n_models:
         raise RequestError(
             f"there is no model {str(model)[:40]!r}",
             expected=f"an index from 0 to {n_models - 1}",
             fix="Choose one of the models that the server was started with.",
         )
-    return Question(text, model, read_options(fields))
+    return Question(text, model, {**read_options(fields), **answer})
 
 
 def read_number(request: Request, name: str, end: int, first: int = 0) -> int:
@@ -335,15 +338,6 @@ async def respond_http_error(_: Request, error: Any) -> Response:
 async def respond_bug(_: Request, __: Exception) -> Response:
     """The response if our code fails; starlette logs the error."""
     return respond_json({"error": "the server failed. Its terminal shows the error."}, 500)
-
-
-def _text_too_long(given: str, limits: Limits) -> RequestError:
-    return RequestError(
-        given,
-        expected=f"a text of at most {limits.text_length} characters",
-        fix="Shorten the text, or start the server with a larger --max-text.",
-        status=413,
-    )
 
 
 def _not_stored(kind: str) -> RequestError:

@@ -1,14 +1,16 @@
-"""The options of `explain` that the page offers, and how they are read from a request."""
+"""What the page sends to explain: texts, chats and options, and how they are read."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from attnflow.edges.registry import EDGES
-from attnflow.viewer.server.security import RequestError
+from attnflow.viewer.server.security import Limits, RequestError
 
 HEADS = ("mean", "max", "min")
 MEASURED = "measured"
 MAX_NAME = 200  # characters of a class or token
+MAX_ROLE = 40  # characters of the role of a message
+MAX_MESSAGES = 50  # of a chat
 
 
 def list_options() -> dict[str, Any]:
@@ -38,6 +40,78 @@ def read_options(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: readers[name](name, value) for name, value in given.items() if value not in (None, "")
     }
+
+
+def read_input(fields: Mapping[str, Any], limits: Limits) -> tuple[str, dict[str, Any]]:
+    """Read the text of an example, or its chat, and what to do with it.
+
+    text: a text, which may have a second one, text_pair; or messages: a list of role and content.
+    generate: the number of tokens to generate. continuation: a given answer instead.
+    Returns the text, which is empty for a chat, and options of `explain`.
+    Raises RequestError if something is missing, invalid or too long.
+    """
+    options: dict[str, Any] = {}
+    texts = []
+    if fields.get("messages"):
+        options["messages"] = _read_messages(fields["messages"])
+        texts = [message["content"] for message in options["messages"]]
+    else:
+        texts.append(_read_text("text", fields.get("text")))
+        if fields.get("text_pair"):
+            texts.append(_read_text("second text", fields["text_pair"]))
+            options["text_pair"] = texts[-1]
+    if fields.get("continuation"):
+        texts.append(_read_text("continuation", fields["continuation"]))
+        options["continuation"] = texts[-1]
+    if fields.get("generate") not in (None, ""):
+        options["generate"] = _read_generate(fields["generate"], limits)
+    length = sum(map(len, texts))
+    if length > limits.text_length:
+        raise text_too_long(f"the text has {length} characters", limits)
+    return "" if "messages" in options else texts[0], options
+
+
+def _read_text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise RequestError(f"there is no {name}", expected="at least one word", fix="Enter a text.")
+    if any(0xD800 <= ord(character) < 0xE000 for character in value):
+        raise RequestError(
+            f"the {name} has half of a surrogate pair", expected="valid Unicode", fix="Remove it."
+        )
+    return value
+
+
+def _read_messages(value: Any) -> list[dict[str, str]]:
+    if not isinstance(value, list) or len(value) > MAX_MESSAGES:
+        raise _invalid("messages", value, f"a list of at most {MAX_MESSAGES} messages")
+    messages = []
+    for message in value:
+        role = message.get("role") if isinstance(message, dict) else None
+        if not isinstance(role, str) or not 0 < len(role) <= MAX_ROLE:
+            raise _invalid("a message", message, "a role and a content")
+        messages.append({"role": role, "content": _read_text("message", message.get("content"))})
+    return messages
+
+
+def _read_generate(value: Any, limits: Limits) -> int:
+    number = _as_index(value)
+    if number is None or not 1 <= number <= limits.generated:
+        raise RequestError(
+            f"the number of tokens to generate is {str(value)[:40]!r}",
+            expected=f"1 to {limits.generated}",
+            fix="Generate fewer, or start the server with a larger --max-generate.",
+        )
+    return number
+
+
+def text_too_long(given: str, limits: Limits) -> RequestError:
+    """The error of a request with too many characters."""
+    return RequestError(
+        given,
+        expected=f"a text of at most {limits.text_length} characters",
+        fix="Shorten the text, or start the server with a larger --max-text.",
+        status=413,
+    )
 
 
 def _read_edges(name: str, value: Any) -> str:

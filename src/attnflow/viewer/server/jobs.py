@@ -90,12 +90,12 @@ class Jobs:
                 self._seen[job_id] = -ABANDONED
             return job_id in self._jobs
 
-    def flow(self, payload: Payload, example: int, position: int, layer: int) -> "Future[Any]":
+    def flow(self, payload: Payload, example: int, positions: range, layer: int) -> "Future[Any]":
         """Compute the flow of one position at one layer; the future's result is [tokens].
 
         Raises BusyError if the queue is full.
         """
-        task = FlowTask(payload.examples[example].graph, position, layer)
+        task = FlowTask(payload.examples[example].graph, positions, layer)
         self._enter()
         future = self._threads.submit(self._pool.run, task, lambda *_: None)
         future.add_done_callback(lambda _: self._leave())

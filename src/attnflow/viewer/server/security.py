@@ -43,7 +43,8 @@ HEADERS = {
 class Limits:
     """How much a request may ask for, and how much the server stores.
 
-    text_length: characters of a text. tokens: tokens of a text or of saved attentions.
+    text_length: characters of a text. tokens: tokens of a text with its answer, or of saved
+    attentions. generated: tokens that the model generates.
     layers: layers of saved attentions.
     upload_bytes: size of saved attentions. seconds: duration of a computation.
     workers: computations at the same time. waiting: computations in the queue.
@@ -52,6 +53,7 @@ class Limits:
 
     text_length: int = 5_000
     tokens: int = 512
+    generated: int = 128
     layers: int = 200
     upload_bytes: int = 64_000_000
     seconds: float = 60.0

@@ -20,7 +20,7 @@ from attnflow.explanation import Explanation
 from attnflow.graph import AttentionGraph
 from attnflow.models.builtin import find_verb_number
 from attnflow.optional import import_optional
-from attnflow.viewer.payload import Payload, make_payload
+from attnflow.viewer.payload import Payload, group_flow_row, make_payload
 from attnflow.viewer.server.security import Limits
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ Report: TypeAlias = Callable[[str, int, int], None]
 
 EXAMPLE = "the film is short , and the acting is a joy to watch ."
 AGREEMENT_EXAMPLE = "the author of the books on the old table"  # for verb-number models
+CHAT_EXAMPLE = "What is the capital of France?"
 IMAGE = "image"  # the task of vision models
 MAX_CLASSES = 1000  # that the page suggests as targets
 MASKED_EXAMPLE = "the author of the books {} on the old table"
@@ -57,7 +58,10 @@ def hidden_path(path: str, name: str) -> Iterator[None]:
 
 
 class Question(NamedTuple):
-    """A text to explain, the index of its model, and options of `explain`."""
+    """A text to explain, the index of its model, and options of `explain`.
+
+    The text is empty if the options have the messages of a chat.
+    """
 
     text: str
     model: int
@@ -76,12 +80,13 @@ class ExplainTask:
 
         explanations = []
         for i, (text, model, options) in enumerate(self.examples):
-            report("running the model", i, len(self.examples))
+            stage = "generating the answer" if "generate" in options else "running the model"
+            report(stage, i, len(self.examples))
             loaded = models[model]
             with hidden_path(loaded.name, display_name(loaded.name)):
                 _check_kind(loaded, image=False)
-                _check_length(loaded, text, limits)
-                explanations.append(explain(text, loaded, **options))
+                _check_length(loaded, text, options, limits)
+                explanations.append(explain(text or None, loaded, **options))
         return _compute_payload(explanations, None, report)
 
 
@@ -151,10 +156,10 @@ class ReadTask:
 
 @dataclass(frozen=True)
 class FlowTask:
-    """Compute the flow of one position at one layer of a graph."""
+    """Compute the flow of one position, or of several as one source, at one layer of a graph."""
 
     graph: AttentionGraph
-    position: int
+    positions: range
     layer: int
 
     def run(
@@ -164,17 +169,15 @@ class FlowTask:
         report: Report,  # noqa: ARG002
     ) -> NDArray[np.float64]:
         """Return the flow to each token: [tokens]."""
-        from attnflow.methods.flow import flow
-
-        scores = flow(self.graph, layers=self.layer, positions=self.position).to_numpy()
-        return np.asarray(scores[0, 0])
+        return np.asarray(group_flow_row(self.graph, self.positions, self.layer))
 
 
 @dataclass(frozen=True)
 class ModelInfo:
     """A model that the page offers: name, task, maximum number of tokens, and an example text.
 
-    classes: the names of its classes, if it is a classifier.
+    classes: the names of its classes, if it is a classifier. generates: whether it generates text.
+    chats: whether it has a template for chats.
     """
 
     label: str
@@ -182,6 +185,8 @@ class ModelInfo:
     tokens: int | None
     example: str
     classes: tuple[str, ...] = ()
+    generates: bool = False
+    chats: bool = False
 
 
 def load_models(names: Sequence[str], report: Report) -> "list[LoadedModel]":
@@ -216,7 +221,14 @@ def describe_model(model: "LoadedModel") -> ModelInfo:
         example = MASKED_EXAMPLE.format(mask)
     else:
         example = EXAMPLE if find_verb_number(model.name) is None else AGREEMENT_EXAMPLE
-    return ModelInfo(label, model.task, model.max_length, example, _list_classes(model))
+    chats = bool(getattr(model.tokenizer, "chat_template", None))
+    generates = model.task in ("causal_lm", "seq2seq")
+    if chats:
+        example = CHAT_EXAMPLE
+    classes = _list_classes(model)
+    return ModelInfo(
+        label, model.task, model.max_length, example, classes, generates, chats and generates
+    )
 
 
 def _list_classes(model: "LoadedModel") -> tuple[str, ...]:
@@ -245,10 +257,22 @@ def _check_kind(model: Any, *, image: bool) -> None:
         )
 
 
-def _check_length(model: "LoadedModel", text: str, limits: Limits) -> None:
-    """Raise InputError if a text has more tokens than the model or the server allows."""
+def _check_length(
+    model: "LoadedModel", text: str, options: Mapping[str, Any], limits: Limits
+) -> None:
+    """Raise InputError if a text and its answer may have more tokens than is allowed.
+
+    options: of `explain`; the messages of a chat are the text, and tokens to generate count.
+    """
+    from attnflow.models.chats import render_chat
+
+    chat = render_chat(model, options["messages"]) if "messages" in options else None
+    answer = options.get("continuation") or (chat and chat.answer) or ""
+    texts = [chat.text if chat else text, options.get("text_pair") or "", answer]
     try:
-        n_tokens = len(model.tokenizer(text, verbose=False)["input_ids"])
+        n_tokens = sum(
+            len(model.tokenizer(part, verbose=False)["input_ids"]) for part in texts if part
+        )
     except Exception as error:  # tokenizers raise many kinds of errors
         raise InputError(
             f"the text cannot be tokenized ({type(error).__name__})",
@@ -256,6 +280,9 @@ def _check_length(model: "LoadedModel", text: str, limits: Limits) -> None:
             fix="Remove unusual characters.",
         ) from error
     given = f"the text has {n_tokens} tokens, including special tokens"
+    if options.get("generate"):
+        n_tokens += options["generate"]
+        given += f", and {options['generate']} are to be generated"
     if model.max_length is not None and n_tokens > model.max_length:
         raise InputError(
             given, expected=f"at most {model.max_length} for this model", fix="Shorten the text."

@@ -26,6 +26,11 @@ const OPTIONS = {
   against: "against",
 };
 
+const ROLES = ["system", "user", "assistant"];
+const FOLLOWS = { system: "user", user: "assistant", assistant: "user" }; // the next role in a chat
+
+let models = [];
+let job = null; // the one that the page waits for
 let viewer = null;
 let shared = null; // texts and models in the link; null for an opened file
 let maxUpload = Infinity; // bytes of a file
@@ -92,8 +97,8 @@ async function sourceOf(name) {
 /** The part of the state that also applies to another text. */
 function lastingState() {
   if (!viewer) return undefined;
-  const { view, method, special, words, normalize, scale } = viewer.getState();
-  return { view, method, special, words, normalize, scale };
+  const { view, method, special, units, normalize, scale } = viewer.getState();
+  return { view, method, special, units, normalize, scale };
 }
 
 /** Start a job with `send`, wait for it and show its result. */
@@ -101,9 +106,12 @@ async function show(send, link, state = lastingState()) {
   const current = ++latest;
   say("Sending the request…");
   try {
-    const { job } = await (await send()).json();
-    const name = await waitFor(job, current);
-    if (name === null) return;
+    find("cancel").hidden = false;
+    const started = (await (await send()).json()).job;
+    if (current !== latest) return giveUp(started);
+    job = started;
+    const name = await waitFor(started, current);
+    if (name === null) return giveUp(started);
     const source = await sourceOf(name);
     if (current !== latest) return;
     viewer?.destroy();
@@ -117,8 +125,25 @@ async function show(send, link, state = lastingState()) {
   } catch (error) {
     if (current === latest) say(error.message, true);
   } finally {
-    if (current === latest) progress.hidden = true;
+    if (current === latest) {
+      progress.hidden = find("cancel").hidden = true;
+      job = null;
+    }
   }
+}
+
+/** Tell the server that nobody waits for a job. */
+function giveUp(name) {
+  fetch(`/api/jobs/${name}`, { method: "DELETE" }).catch(() => {});
+}
+
+/** Stop waiting for the result. */
+function cancel() {
+  latest++; // drops what is still under way
+  if (job) giveUp(job);
+  job = null;
+  progress.hidden = find("cancel").hidden = true;
+  say("Cancelled.");
 }
 
 let pending = 0;
@@ -137,8 +162,8 @@ function urlOf(state) {
 
 function explain(state) {
   if (!find("open-image").hidden) return explainImage();
-  const options = chosenOptions();
-  const link = { text: text.value, model: model.value, ...options };
+  const options = { ...chosenOptions(), ...chosenInput() };
+  const link = { text: text.value, model: model.value, ...chosenOptions(), ...linkedInput() };
   if (!second.hidden) Object.assign(link, { text2: text2.value, model2: model2.value });
   const examples = [{ text: link.text, model: Number(link.model), ...options }];
   if (!second.hidden) examples.push({ text: link.text2, model: Number(link.model2), ...options });
@@ -153,8 +178,82 @@ function explain(state) {
 
 /** The options that are not left at their defaults. */
 function chosenOptions() {
-  const values = Object.entries(OPTIONS).map(([name, id]) => [name, find(id).value]);
+  const shown = Object.entries(OPTIONS).filter(([, id]) => !find(id).disabled);
+  const values = shown.map(([name, id]) => [name, find(id).value]);
   return Object.fromEntries(values.filter(([, value]) => value.trim())); // tokens may start with a space
+}
+
+const kindOf = () => (find("kind-field").hidden ? "text" : find("kind").value);
+const answerOf = () => (find("answer-field").hidden ? "" : find("answer").value);
+
+/** The chat, the second text and the answer of a request. */
+function chosenInput() {
+  const input = {};
+  if (kindOf() === "chat") input.messages = readMessages();
+  if (kindOf() === "pair") input.text_pair = find("text-pair").value;
+  if (answerOf() === "generate") input.generate = Number(find("generate").value);
+  if (answerOf() === "continuation") input.continuation = find("continuation").value;
+  return input;
+}
+
+/** The same in a link, where a chat is JSON. */
+function linkedInput() {
+  const { messages, ...input } = chosenInput();
+  return messages ? { ...input, messages: JSON.stringify(messages) } : input;
+}
+
+const readMessages = () =>
+  [...find("messages").children].map((line) => ({
+    role: line.querySelector("select").value,
+    content: line.querySelector("textarea").value,
+  }));
+
+/** Add a message to the chat. */
+function addMessage({ role, content = "" }) {
+  const select = document.createElement("select");
+  for (const name of new Set([...ROLES, role])) select.add(new Option(name, name));
+  select.value = role;
+  select.ariaLabel = "Role";
+  const area = document.createElement("textarea");
+  Object.assign(area, { rows: 1, value: content, dir: "auto", spellcheck: false });
+  area.ariaLabel = "Message";
+  area.addEventListener("keydown", submitOnEnter);
+  const remove = document.createElement("button");
+  Object.assign(remove, { type: "button", textContent: "Remove" });
+  const line = document.createElement("li");
+  remove.addEventListener("click", () => {
+    line.remove();
+    find("add-message").focus();
+  });
+  line.append(select, area, remove);
+  find("messages").append(line);
+  return area;
+}
+
+function addNextMessage() {
+  const last = readMessages().at(-1)?.role ?? "system";
+  addMessage({ role: FOLLOWS[last] ?? "user" }).focus();
+}
+
+/** Show the fields of the kind of input and answer that are chosen. */
+function fitInput() {
+  const [kind, answer] = [kindOf(), answerOf()];
+  const chat = kind === "chat";
+  if (chat && !find("messages").children.length) addMessage({ role: "user", content: text.value });
+  find("chat").hidden = !chat;
+  find("pair").hidden = kind !== "pair";
+  text.hidden = document.querySelector("label[for=text]").hidden = chat;
+  find("generate-field").hidden = answer !== "generate";
+  find("continuation-field").hidden = answer !== "continuation";
+  for (const id of ["target", "against"]) find(id).disabled = answer !== "";
+  compare.disabled = kind !== "text" || !find("open-image").hidden;
+  if (compare.disabled) toggleComparison(false);
+}
+
+function submitOnEnter(event) {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  explain();
 }
 
 /** Fill the lists of options. */
@@ -172,7 +271,7 @@ function listOptions({ edges, heads }) {
 }
 
 /** Suggest the classes of the chosen model as targets. */
-function listClasses(models) {
+function listClasses() {
   const { classes } = models[model.value] ?? { classes: [] };
   find("classes").replaceChildren(...classes.map((name) => new Option(name, name)));
 }
@@ -207,12 +306,25 @@ function explainImage(file = picture) {
   return openFile(file, "/api/images", query, { ...lastingState(), view: "image" });
 }
 
-/** Show the fields of the chosen model: a text, or an image. */
-function fitModel(models) {
-  const image = models[model.value]?.task === "image";
+/** Show the fields of the chosen model: a text, a chat, or an image. */
+function fitModel() {
+  const { task, generates, chats } = models[model.value] ?? {};
+  const image = task === "image";
   find("open-image").hidden = !image;
+  const kinds = { text: true, chat: chats, pair: !image && !generates };
+  for (const option of find("kind").options) option.hidden = option.disabled = !kinds[option.value];
+  if (!kinds[find("kind").value]) find("kind").value = "text";
+  find("kind-field").hidden = image || !(kinds.chat || kinds.pair);
+  find("answer-field").hidden = !generates;
   for (const id of ["text", "explain", "compare"]) find(id).disabled = image;
-  if (image) toggleComparison(false);
+  fitInput();
+}
+
+/** A model for chats starts with one, and with an answer. */
+function suggestInput() {
+  const { chats, generates } = models[model.value] ?? {};
+  find("kind").value = chats ? "chat" : "text";
+  find("answer").value = generates ? "generate" : "";
 }
 
 /** Fill the form from the link in the URL; return its state. */
@@ -225,11 +337,28 @@ function readLink() {
   model2.value = known(link.get("model2"));
   toggleComparison(link.has("text2"));
   for (const [name, id] of Object.entries(OPTIONS)) find(id).value = link.get(name) ?? "";
+  if (link.has("text")) readInput(link);
+  else suggestInput();
   if (Object.keys(chosenOptions()).length) find("choices").open = true;
   try {
     return JSON.parse(link.get("state") ?? "null") ?? undefined;
   } catch {
     return undefined;
+  }
+}
+
+/** Fill in the chat, the second text and the answer of a link. */
+function readInput(link) {
+  const given = ["generate", "continuation"].find((name) => link.has(name)) ?? "";
+  find("answer").value = given;
+  if (given) find(given).value = link.get(given);
+  find("text-pair").value = link.get("text_pair") ?? "";
+  find("kind").value = link.has("messages") ? "chat" : link.has("text_pair") ? "pair" : "text";
+  find("messages").replaceChildren();
+  try {
+    for (const message of JSON.parse(link.get("messages") ?? "[]")) addMessage(message);
+  } catch {
+    say("The link has no valid messages.", true);
   }
 }
 
@@ -245,8 +374,11 @@ async function copyLink() {
 }
 
 async function start() {
-  const { models, limits, options } = await (await request("/api/models")).json();
+  const { models: offered, limits, options } = await (await request("/api/models")).json();
+  models = offered;
   listOptions(options);
+  find("generate").max = limits.generated;
+  find("generate").value = Math.min(30, limits.generated);
   for (const select of [model, model2]) {
     models.forEach(({ label, task }, i) =>
       select.add(new Option(`${label} (${TASKS[task] ?? task})`, String(i))),
@@ -258,14 +390,12 @@ async function start() {
     event.preventDefault();
     explain();
   });
-  for (const area of [text, text2]) {
-    area.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-        event.preventDefault();
-        explain();
-      }
-    });
+  for (const area of [text, text2, find("text-pair"), find("continuation")]) {
+    area.addEventListener("keydown", submitOnEnter);
   }
+  for (const id of ["kind", "answer"]) find(id).addEventListener("change", fitInput);
+  find("add-message").addEventListener("click", addNextMessage);
+  find("cancel").addEventListener("click", cancel);
   compare.addEventListener("click", () => {
     if (!text2.value) text2.value = text.value;
     if (second.hidden) model2.value = model.value;
@@ -284,15 +414,20 @@ async function start() {
     event.target.value = "";
   });
   model.addEventListener("change", () => {
-    listClasses(models);
-    fitModel(models);
+    listClasses();
+    suggestInput();
+    fitModel();
     if (!find("open-image").hidden) explainImage();
     if (models.some(({ example }) => example === text.value)) text.value = models[model.value].example;
   });
-  addEventListener("hashchange", () => explain(readLink()));
+  addEventListener("hashchange", () => {
+    const state = readLink();
+    fitModel();
+    explain(state);
+  });
   const state = readLink();
-  listClasses(models);
-  fitModel(models);
+  listClasses();
+  fitModel();
   find("fields").disabled = false; // models and listeners are ready
   await explain(state);
 }

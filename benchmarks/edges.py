@@ -35,6 +35,7 @@ from attnflow.importance import alti_logit, blank_out, input_gradients
 from attnflow.models.loading import LoadedModel
 from attnflow.storage import write_json
 from benchmarks.edges_report import RESULTS, write_report
+from benchmarks.scoreboard import write_results
 
 EDGES: dict[str, dict[str, Any]] = {
     "attention": {"edges": "attention"},
@@ -298,7 +299,7 @@ def main() -> None:
             for text, found in scored(loaded, name, texts, options.cache)
         ]
         numbers["sets"][key] = {"n": len(measured), "methods": summarize(measured)}
-        write_json(RESULTS / f"edges-{name}.json", numbers)
+        write_results(RESULTS / f"edges-{name}.json", numbers)
 
 
 if __name__ == "__main__":

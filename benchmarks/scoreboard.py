@@ -3,7 +3,7 @@
     python -m benchmarks.scoreboard list
     python -m benchmarks.scoreboard run NAME [--model FOLDER] --data FOLDER --out FOLDER [--limit N]
         [--processes N] [--device cuda]
-    python -m benchmarks.scoreboard collect --out FOLDER
+    python -m benchmarks.scoreboard collect --out FOLDER [--machine NAME]
     python -m benchmarks.scoreboard report
 
 NAME: an entry of benchmarks/scoreboard.toml, or several. --model: the folder of a model that does
@@ -12,7 +12,7 @@ OUT/NAME.jsonl (digits: OUT/NAME-images), unless it is there, and the study to O
 runs resume. `run --prepare` writes the data set only, for a run on another machine, which then
 needs no data. --processes: each computes a part of the texts. On a GPU, most of the time goes into
 small steps, so many processes are faster than one. `collect` writes
-benchmarks/results/scoreboard-NAME.json for each study in OUT.
+benchmarks/results/scoreboard-NAME.json for each study in OUT; --machine says where it ran.
 
 AttnLRP needs the package lxt, which has its own license: pip install --no-deps lxt.
 The model of `digits` is made by `python examples/digits_vit.py --out FOLDER`.
@@ -25,6 +25,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
@@ -33,16 +34,14 @@ from typing import Any
 import numpy as np
 
 from attnflow.evaluation.metrics import METRICS
-from attnflow.storage import write_json
 from attnflow.study.study import Study, evaluate, open_study
-from attnflow.study.table import mean_ranks
 from benchmarks.scoreboard_findings import RESULTS
 from benchmarks.scoreboard_report import write_report
 
 TABLE = Path(__file__).with_suffix(".toml")
 # A value of the results: these numbers of an explainer, in this order. n is that of the study,
-# unless "n" of the metric says otherwise. ties = n - wins - losses.
-NUMBERS = ("mean", "low", "high", "gain", "p", "wins", "losses", "rank")
+# unless "n" of the metric says otherwise.
+NUMBERS = ("mean", "low", "high", "gain", "p")
 CLAIMS = ("rollout", "flow", "joint_flow")  # compared with raw on the same edges
 COMPARED = ("comprehensiveness", "sufficiency", "spearman_loo", "reciprocal_rank")
 SIGNED = ("comprehensiveness", "sufficiency")  # metrics that are given for positive orders, too
@@ -52,7 +51,10 @@ REDUNDANT = ("morf", "lerf", "kendall_loo")
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the table; see scoreboard.toml. about: the set. design: options of the study."""
+    """An entry of scoreboard.toml. about: the set. weights: where those of the model come from.
+
+    design: options of the study.
+    """
 
     name: str
     title: str
@@ -61,6 +63,7 @@ class Entry:
     about: str
     count: int
     model: str
+    weights: str
     apart: bool
     design: Mapping[str, Any]
 
@@ -74,7 +77,8 @@ def read_entries() -> dict[str, Entry]:
         design = {**table["choices"][values["choice"]], **options}
         entries[name] = Entry(
             name, values["title"], values["kind"], values["set"], table["sets"][values["set"]],
-            values["count"], values.get("model", ""), values.get("apart", False), design,
+            values["count"], values.get("model", ""),
+            table["weights"].get(values.get("weights"), ""), values.get("apart", False), design,
         )  # fmt: skip
     return entries
 
@@ -148,7 +152,7 @@ def run_parts(entry: Entry, options: argparse.Namespace) -> None:
     run(entry, options)  # nothing is left to compute; it writes that the study is complete
 
 
-def collect(entry: Entry, out: Path) -> dict[str, Any]:
+def collect(entry: Entry, out: Path, machine: str = "") -> dict[str, Any]:
     """Return the numbers of a study, for the results."""
     study = open_study(out / entry.name)
     tried = out / f"{entry.name}{'-images' if entry.set == 'digits' else ''}.tried.json"
@@ -167,6 +171,7 @@ def collect(entry: Entry, out: Path) -> dict[str, Any]:
         "command": f"python -m benchmarks.scoreboard run {entry.name}{given} "
         f"--data DATA --out OUT --limit {limit}",
         "model": model,
+        "weights": entry.weights,
         "n": study.n_texts,
         "rejected": study.rejected,
         "complete": study.complete,
@@ -174,6 +179,8 @@ def collect(entry: Entry, out: Path) -> dict[str, Any]:
         "tokens": _round(np.mean([len(tokens) for tokens in study.columns["tokens"]])),
         "probability": _round(study.columns["probability"].mean()),
         "device": study.design.device or "default",
+        "machine": machine,
+        "date": _last_day(out / entry.name / "shards"),
         "versions": manifest["versions"],
         "sha256": manifest["model"]["sha256"],
         "explainers": list(study.explainers),
@@ -184,6 +191,12 @@ def collect(entry: Entry, out: Path) -> dict[str, Any]:
         "positive": _positive(study),
         "scores": _describe_scores(study),
     }
+
+
+def _last_day(folder: Path) -> str:
+    """Return the day on which the newest file of a folder was written."""
+    newest = max(path.stat().st_mtime for path in folder.iterdir())
+    return datetime.fromtimestamp(newest, UTC).date().isoformat()
 
 
 def depends_on_replacement(metric: str) -> bool:
@@ -199,14 +212,10 @@ def _values(study: Study, replacement: str) -> dict[str, Any]:
         if not first and not depends_on_replacement(metric):
             continue
         table = study.table(metric, replacement=replacement)
-        ranks, _ = mean_ranks(study, metric, replacement=replacement)
         rows = []
         for name in study.explainers:
             row = table.row(name)
-            numbers = (row.mean, row.low, row.high, row.gain, row.p)
-            rows.append(
-                [*map(_round, numbers), row.wins, row.losses, _round(ranks.get(name, math.nan))]
-            )
+            rows.append([_round(v) for v in (row.mean, row.low, row.high, row.gain, row.p)])
         known = [table.row(name).n for name in study.explainers]
         values[metric] = {"n": min(known), "rows": rows}
     return values
@@ -302,16 +311,11 @@ def _round(value: Any, digits: int = 3) -> float | None:
 
 
 def write_results(path: Path, results: Mapping[str, Any]) -> None:
-    """Write results as JSON with one line for each row of numbers."""
-    write_json(path, results)
-    text = path.read_text(encoding="utf-8")
-    path.write_text(_join_lists(text), encoding="utf-8")
-
-
-def _join_lists(text: str) -> str:
-    """Put lists of numbers, and short objects, on one line."""
+    """Write results as JSON with one line for each row of numbers, and no other spaces."""
+    text = json.dumps(results, indent=0, ensure_ascii=False, separators=(",", ":"))
     flat = re.compile(r"[\[{][^\[\]{}]*[\]}]")
-    return flat.sub(lambda m: re.sub(r"\s*\n\s*", " " if "{" in m.group() else "", m.group()), text)
+    text = flat.sub(lambda match: match.group().replace("\n", ""), text)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -327,6 +331,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--shard-size", type=int, default=5)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--machine", default="")
     parser.add_argument("--prepare", action="store_true", help="write the data set only")
     options = parser.parse_intermixed_args(arguments)
     entries = read_entries()
@@ -342,9 +347,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif options.action == "collect":
         for name in options.names or entries:
             if (options.out / name / "manifest.json").exists():
-                write_results(
-                    RESULTS / f"scoreboard-{name}.json", collect(entries[name], options.out)
-                )
+                results = collect(entries[name], options.out, options.machine)
+                write_results(RESULTS / f"scoreboard-{name}.json", results)
                 print(f"collected {name}")
     else:
         write_report()

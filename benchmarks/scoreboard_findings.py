@@ -47,7 +47,7 @@ class Result:
     def copies(self) -> dict[str, str]:
         """Methods on edges that equal an earlier one in all numbers of the main measures.
 
-        They rank the tokens alike, such as flow and joint flow on many models.
+        They rank the tokens alike, or almost, such as flow and joint flow on many models.
         """
         tables = [self.numbers["values"][r].get(m) for m in MAIN for r in self.replacements]
         rows = [table["rows"] for table in tables if table is not None]
@@ -69,6 +69,11 @@ class Result:
     def opponents(self) -> list[str]:
         """The explainers that are neither methods on edges nor baselines."""
         return [name for name in self.explainers if "/" not in name and name not in BASELINES]
+
+    @property
+    def challengers(self) -> list[str]:
+        """The opponents that are not a perturbation themselves."""
+        return [name for name in self.opponents if name != CIRCULAR]
 
     def replacements_of(self, metric: str) -> list[str]:
         """The replacements with which a metric was measured; one if it depends on none."""
@@ -144,18 +149,36 @@ def recommend(results: Sequence[Result], count: int = 3) -> list[tuple[str, floa
     return sorted(means.items(), key=lambda item: -item[1])[:count]
 
 
-def rivals(results: Sequence[Result], name: str) -> list[str]:
-    """Return the opponents with a better mean place than a method on edges, the best first."""
-    opponents = [
-        n
-        for n in results[0].opponents
-        if n != CIRCULAR and all(n in result.explainers for result in results)
-    ]
-    names = [*common_graphs(results), *opponents]
-    places = [shares(result, names) for result in results]
-    means = {n: float(np.mean([place[n] for place in places])) for n in names}
-    better = [n for n in opponents if means[n] > means[name]]
-    return sorted(better, key=lambda n: -means[n])
+def rivals(results: Sequence[Result], name: str) -> list[tuple[str, int]]:
+    """Return the opponents with a better mean place than a method on edges, the best first.
+
+    An opponent is compared on the results that have it; their number is returned with it.
+    """
+    graphs = common_graphs(results)
+    places = [shares(result, [*graphs, *result.challengers]) for result in results]
+    better = {}
+    for opponent in dict.fromkeys(n for result in results for n in result.challengers):
+        shared = [place for place in places if opponent in place]
+        mean = np.mean([place[opponent] for place in shared])
+        if mean > np.mean([place[name] for place in shared]):
+            better[opponent, len(shared)] = mean
+    return sorted(better, key=lambda key: -better[key])
+
+
+def count_first(results: Iterable[Result]) -> dict[str, tuple[int, int]]:
+    """Return on how many results each opponent has the best mean place, and of how many.
+
+    The place is that among all methods on edges and opponents but leave-one-out. The name "" has
+    the number for methods on edges.
+    """
+    first: Counter[str] = Counter()
+    measured: Counter[str] = Counter()
+    for result in results:
+        places = shares(result, [*result.graphs, *result.challengers])
+        best = max(places, key=lambda name: places[name])
+        first["" if "/" in best else best] += 1
+        measured.update(["", *result.challengers])
+    return {name: (first[name], measured[name]) for name in measured}
 
 
 def transfer(
@@ -324,11 +347,10 @@ def count_opponent_wins(results: Iterable[Result]) -> tuple[int, int]:
     """
     wins = total = 0
     for result in results:
-        opponents = [name for name in result.opponents if name != CIRCULAR]
         for metric in MAIN:
             for replacement in result.replacements_of(metric):
                 best = result.means(metric, result.graphs, replacement)
-                other = result.means(metric, opponents, replacement)
+                other = result.means(metric, result.challengers, replacement)
                 if np.isfinite(best).any() and np.isfinite(other).any():
                     wins += bool(np.nanmax(other) > np.nanmax(best))
                     total += 1

@@ -44,8 +44,9 @@ READING = """\
 ## How to read the tables
 
 This page is written by `python -m benchmarks.scoreboard report` from the numbers in
-`benchmarks/results/scoreboard-*.json`. Each section names the command that measured it. DATA is a
-folder with the data sets that `benchmarks/scoreboard_data.py` lists, OUT a folder for the studies.
+`benchmarks/results/scoreboard-*.json`. Each section under [Numbers](#numbers) names the command
+that measured it, the day and the machine. DATA is a folder with the data sets that
+`benchmarks/scoreboard_data.py` lists, OUT a folder for the studies.
 
 - A *method on edges*, such as "rollout, ALTI", is `--method rollout --edges alti`. Other explainers
   are *opponents* (gradients, ALTI-Logit, AttnLRP, leave-one-out) and *baselines* (random, position,
@@ -59,8 +60,8 @@ folder with the data sets that `benchmarks/scoreboard_data.py` lists, OUT a fold
   equality: the sets have {fewest} to {most} texts each.
 - Removed tokens are replaced in two ways, named in every table, because rankings can depend on it.
 - The leave-one-out score removes tokens, as the metrics do. It is shown, but never called the best.
-- Explainers that rank the tokens of all texts alike, such as flow and joint flow on many models,
-  are counted once. The tables at the end show all.
+- Methods on edges whose numbers are all equal, such as flow and joint flow on many models, are
+  counted once. The tables at the end show all.
 - Values of different models cannot be compared with each other, only their rankings.
 - The test corrects for the explainers of one table, not for the number of tables.
 """
@@ -70,7 +71,8 @@ ANSWER = """\
 These have the best mean place among all methods on edges, by comprehensiveness, sufficiency and
 evidence ([details](#which-method-for-which-model)). Better than random: significantly, by
 comprehensiveness, however tokens are removed. Opponents give one score per token and no graph to
-look at; they are functions of `attnflow.importance` ([References](references.md)).
+look at; they are functions of `attnflow.importance` ([References](references.md)). Where only the
+scores matter and an opponent does better ([how much](#opponents)), use the opponent.
 
 No method wins everywhere, so check it on your model, which takes a few minutes for a small one:
 
@@ -155,9 +157,9 @@ def render_summary(results: Sequence[Result]) -> str:
             )
     note = (
         'Best: the method on edges with the best mean, and after "/" the best other explainer '
-        "(gradients, ALTI-Logit, baselines). Evidence: reciprocal rank of the first token that is "
-        "known to decide. Better than random: by comprehensiveness, of all methods on edges. "
-        "Models marked (apart) take no part in the recommendations below."
+        "(gradients, ALTI-Logit, AttnLRP, baselines). Evidence: reciprocal rank of the first token "
+        "that is known to decide. Better than random: by comprehensiveness, of all methods on "
+        "edges. Models marked (apart) take no part in the recommendations below."
     )
     return f"{table(head, rows)}\n\n{note}\n"
 
@@ -197,7 +199,10 @@ def render_answer(results: Sequence[Result]) -> str:
         (name, _), *others = findings.recommend(same)
         better, worse, total = findings.count_outcomes(same, "comprehensiveness", name)
         outcome = f"{len(better)} of {total} sets" + (f", worse on {len(worse)}" if worse else "")
-        rivals = [title(rival) for rival in findings.rivals(same, name)]
+        rivals = [
+            title(rival) + (f" (measured on {n} of {len(same)})" if n < len(same) else "")
+            for rival, n in findings.rivals(same, name)
+        ]
         rows.append(
             [
                 KINDS[kind], f"**{title(name)}**: {_options(name)}", outcome,
@@ -222,7 +227,10 @@ def render_findings(results: Sequence[Result]) -> list[str]:
     enough = [result for result in results if result.n >= ENOUGH]
     few = [result.title for result in results if result.n < ENOUGH]
     note = f"Left out, with fewer than {ENOUGH} texts: {join(few)}.\n" if few else ""
-    parts = (_headlines, _which_method, _dependence, _paper, _baselines, _signs_and_ties, _costs)
+    parts = (
+        _headlines, _which_method, _opponents, _dependence, _paper, _baselines, _signs_and_ties,
+        _costs,
+    )  # fmt: skip
     return [note, *(part(enough) for part in parts)] if enough else [note]
 
 
@@ -236,13 +244,13 @@ def _headlines(results: Sequence[Result]) -> str:
         f"{_most(edges, 'edges')}, and most often {_most(methods, 'methods')}."
     )
     opponents = (
-        "An opponent (gradients, integrated gradients, ALTI-Logit) has a better mean than every "
+        "An opponent (gradients, ALTI-Logit, AttnLRP) has a better mean than every "
         f"method on edges in {wins} of {measures} of these rankings."
     )
     lines = [best, opponents]
     for name in ("raw/attention", "rollout/attention", "flow/attention", "rollout/alti"):
         lines.append(_headline(results, name))
-    for name in ("frequency", "recency"):
+    for name in ("alti_logit", "attn_lrp", "frequency", "recency"):
         lines.append(_headline(results, name))
     return "\n".join(f"- {line}" for line in lines) + "\n"
 
@@ -322,6 +330,33 @@ def _statements(made: Sequence[Result], apart: Sequence[Result]) -> str:
     )
 
 
+def _opponents(results: Sequence[Result]) -> str:
+    names = list(dict.fromkeys(name for result in results for name in result.challengers))
+    rows = []
+    for result in results:
+        places = findings.shares(result, [*result.graphs, *result.challengers])
+        best = max(result.graphs, key=lambda name: places[name])
+        cells = [number(places.get(name, math.nan)) for name in names]
+        rows.append([_name(result), f"{title(best)} {number(places[best])}", *cells])
+    counts = findings.count_first(results)
+    firsts = [
+        f"{title(name) if name else 'a method on edges'} on {first} of {total}"
+        for name, (first, total) in sorted(counts.items(), key=lambda item: -item[1][0])
+        if first
+    ]
+    return (
+        "### Opponents\n\n"
+        f"The best of all by its mean place: {join(firsts)} sets where it was measured.\n\n"
+        "The place among all methods on edges and opponents, from 0 (last) to 1 (first), averaged "
+        "over the same measures: of the best method on edges of each model, which was chosen after "
+        "seeing the numbers, and of each opponent. A dash: not measured. "
+        "[AttnLRP](evaluation.md) is computed by the package lxt, which has its own license, for "
+        "the decoders that it supports.\n\n"
+        + table(["model", "best method on edges", *map(title, names)], rows)
+        + "\n"
+    )
+
+
 def _dependence(results: Sequence[Result]) -> str:
     rows = []
     for result in results:
@@ -372,9 +407,26 @@ def _paper(results: Sequence[Result]) -> str:
         "comprehensiveness, sufficiency, Spearman with leave-one-out and evidence, significant "
         "differences from raw attention on the same edges:\n\n"
         + table(["method", "on attention", "on all edges"], lines)
+        + "\n\nClosest to what the paper measures is Spearman with leave-one-out, on attention "
+        "edges. "
+        + " ".join(_name_claims(results, method) for method in ("rollout", "flow"))
         + "\n\nThe gain over raw attention on attention edges with the first replacement, and the "
         "texts won and lost:\n\n" + table(head, rows) + "\n"
     )
+
+
+def _name_claims(results: Sequence[Result], method: str) -> str:
+    """Return the models on which a method correlates better, or worse, than raw attention."""
+    outcomes: dict[str, list[str]] = {"better": [], "worse": []}
+    for result in results:
+        cell = _claim(result, method, "spearman_loo")
+        for outcome, names in outcomes.items():
+            if MARKS[outcome] in cell:
+                names.append(result.title)
+    parts = [
+        f"{outcome} on {join(names) if names else 'none'}" for outcome, names in outcomes.items()
+    ]
+    return f"{method.capitalize()} is significantly {' and '.join(parts)}."
 
 
 def _claim(result: Result, method: str, metric: str) -> str:
@@ -452,7 +504,8 @@ def _signs_and_ties(results: Sequence[Result]) -> str:
 
 def _costs(results: Sequence[Result]) -> str:
     methods = ("raw/attention", "rollout/attention", "flow/attention", "rollout/alti")
-    names = [*methods, "input_gradients", "integrated_gradients", "leave_one_out"]
+    names = [*methods, "input_gradients", "integrated_gradients", "alti_logit", "attn_lrp",
+             "leave_one_out"]  # fmt: skip
     rows = []
     for result in results:
         seconds = [1000 * (result.costs.get(name, [None])[0] or math.nan) for name in names]
@@ -467,9 +520,8 @@ def _costs(results: Sequence[Result]) -> str:
     return (
         "### Cost\n\n"
         "Median milliseconds per text, with the capture of the graph, in the same run as the other "
-        "numbers. Compare within a line: machines and loads differ.\n\n"
-        + table(["model", "device", "tokens", *map(title, names)], rows)
-        + "\n"
+        "numbers. Compare within a line: machines and loads differ, and several processes shared a "
+        "GPU.\n\n" + table(["model", "device", "tokens", *map(title, names)], rows) + "\n"
     )
 
 
@@ -496,12 +548,24 @@ def render_entry(result: Result) -> str:
         kept = f" The model gave the known answer on {share} texts; these are used."
     few = " **Preliminary: few texts.**" if result.n < FEW else ""
     return (
-        f"### {_name(result)}: {result.set}\n\n"
-        f"{result.about}\n\n`{result.command}`\n\n"
+        f"### {_name(result)}\n\n"
+        f"{f'{result.about} {result.weights}'.strip()}\n\n"
+        f"`{result.command}`\n\n{_origin(result)}\n\n"
         f"{result.n} texts of {number(result.tokens, 0)} ranked tokens; mean probability of the "
         f"explained prediction {number(result.probability)}. Removed tokens are replaced by "
         f"{' and '.join(repr(r) for r in result.replacements)}.{kept}{few} Bold: best method on "
         f"edges.\n\n{table([*head], rows)}\n"
+    )
+
+
+def _origin(result: Result) -> str:
+    """Return when, where and with which versions a result was measured."""
+    versions = result.versions[0]
+    names = ("python", "torch", "transformers")
+    machine = result.machine or {"cuda": "a GPU"}.get(result.device, "a CPU")
+    return (
+        f"Measured on {result.date} on {machine}, with "
+        f"{join([f'{name} {versions[name]}' for name in names if name in versions])}."
     )
 
 

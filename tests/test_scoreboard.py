@@ -2,6 +2,7 @@
 
 import json
 import math
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ def make_result(means: dict[str, list[float]], **options: Any) -> Result:
     values = {}
     for replacement in ("unknown", "remove"):
         values[replacement] = {
-            metric: {"n": 40, "rows": [[m, m, m, m - row[4], 0.01, 30, 10, 1.0] for m in row]}
+            metric: {"n": 40, "rows": [[m, m, m, m - row[4], 0.01] for m in row]}
             for metric, row in means.items()
             if replacement == "unknown" or metric != "reciprocal_rank"
         }
@@ -31,7 +32,9 @@ def make_result(means: dict[str, list[float]], **options: Any) -> Result:
         "name": "model", "title": "Model", "kind": "encoder", "set": "sst2",
         "about": "Sentences.", "apart": False,
         "command": "python -m benchmarks.scoreboard run model", "n": 40, "tokens": 9.0,
-        "probability": 0.9, "device": "cpu", "data": {"tried": 50, "kept": 40},
+        "probability": 0.9, "device": "cpu", "machine": "2 processors", "date": "2026-01-02",
+        "versions": [{"python": "3.11", "torch": "2.0"}], "weights": "Of 4 bits.",
+        "data": {"tried": 50, "kept": 40},
         "explainers": EXPLAINERS, "numbers": list(scoreboard.NUMBERS), "values": values,
         "claims": {}, "positive": {"comprehensiveness": {"leave_one_out": 0.5}},
         "scores": {name: [1.0, 0.2, 0.1] for name in EXPLAINERS},
@@ -78,9 +81,24 @@ def test_rivals_are_opponents_with_a_better_place() -> None:
     result = make_result(MEANS, explainers=names)
     # Places among the four, over 2 + 2 + 1 measures: raw (0 + 0 + 1/3) / 5, rollout 1, ALTI-Logit
     # (2/3 + 2/3 + 2/3) / 5, input gradients (4/3 + 4/3 + 0) / 5. Leave-one-out is circular.
-    better = ["input_gradients", "alti_logit"]
+    better = [("input_gradients", 1), ("alti_logit", 1)]
     assert scoreboard_findings.rivals([result], "raw/attention") == better
     assert scoreboard_findings.rivals([result], "rollout/attention") == []
+    # An opponent that one of two results has is compared on that one.
+    names = [*names[:2], "random", "leave_one_out", "position", "alti_logit"]
+    other = make_result(MEANS, explainers=names)
+    found = scoreboard_findings.rivals([result, other], "raw/attention")
+    assert found == [("input_gradients", 1), ("alti_logit", 2)]
+
+
+def test_first_of_all_is_counted_without_leave_one_out() -> None:
+    names = ["raw/attention", "rollout/attention", "alti_logit", "leave_one_out", "random",
+             "position"]  # fmt: skip
+    # Rollout is above ALTI-Logit by every measure, and below it with the means exchanged.
+    exchanged = {name: [row[0], row[2], row[1], *row[3:]] for name, row in MEANS.items()}
+    results = [make_result(means, explainers=names) for means in (MEANS, exchanged)]
+    results.append(make_result(MEANS))
+    assert scoreboard_findings.count_first(results) == {"": (2, 3), "alti_logit": (1, 2)}
 
 
 def test_statements_are_checked_on_models_kept_apart() -> None:
@@ -131,6 +149,16 @@ def test_claims_count_significant_differences() -> None:
     assert scoreboard_findings.count_claims([result], "rollout") == (2, 1, 4)
 
 
+def test_models_are_named_where_a_method_correlates_better_than_raw_attention() -> None:
+    def make(title: str, gain: float, p: float) -> Result:
+        rows = {"rollout/attention": [gain, p, 3, 1]}
+        return make_result(MEANS, title=title, claims={"spearman_loo": {"unknown": rows}})
+
+    page = render([make("A", 0.1, 0.01), make("B", -0.1, 0.01), make("C", 0.1, 0.5)])
+    assert "Rollout is significantly better on A and worse on B." in page
+    assert "Flow is significantly better on none and worse on none." in page
+
+
 def test_baseline_and_methods_above_it() -> None:
     result = make_result(MEANS)
     assert scoreboard_findings.best_baseline(result, "comprehensiveness") == "position"
@@ -154,6 +182,8 @@ def test_page_shows_commands_marks_and_never_calls_leave_one_out_the_best() -> N
     assert "eave-one-out 0.40" not in summary
     assert "Other (apart)" in page
     assert "40 of 50 texts" in page
+    assert "Sentences. Of 4 bits." in page
+    assert "Measured on 2026-01-02 on 2 processors, with python 3.11 and torch 2.0." in page
 
 
 def test_processes_share_the_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +232,7 @@ def test_results_are_written_with_short_lists_on_one_line(tmp_path: Path) -> Non
     scoreboard.write_results(path, results)
     text = path.read_text(encoding="utf-8")
     assert json.loads(text) == results
-    assert "[3.0,null]" in text
+    assert text == '{\n"rows":[\n[1.0,2.0],\n[3.0,null]\n],\n"name":"a"\n}\n'
 
 
 def test_subject_is_found_in_the_changed_words() -> None:
@@ -245,6 +275,7 @@ def test_study_is_collected(tmp_path: Path) -> None:
     result = Result(json.loads(json.dumps(numbers)))
     assert result.n == 2
     assert result.complete
+    assert abs(date.today() - date.fromisoformat(result.date)).days <= 1
     study = open_study(tmp_path / "verb-number")
     column = study.explainers.index("rollout/alti")
     mean = study.matrix("sufficiency", replacement="remove")[:, column].mean()

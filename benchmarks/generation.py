@@ -6,7 +6,8 @@ Two answers of one decoder: 40 tokens to a prompt of 200, and 40 to a chat. Each
 explains all tokens of the answer at the last layer, from token ids to scores. PYTHON is
 the interpreter of an environment with torch, transformers, inseq and flashtrace, which run there in
 a process of their own, on the same texts and with the same number of threads. Each process times
-its own forward pass. Ratios are to the pass right before; printed are medians and ranges.
+its own forward pass. Ratios are to the pass right before, by the clock and in processor time, which
+tells more on a busy machine; printed are medians.
 """
 
 import argparse
@@ -106,7 +107,7 @@ def own_runs(model: Any, tokenizer: Any, prompt: str, answer: str) -> Runs:
         return run
 
     runs = {
-        f"attnflow {method}, {edges}": make(method, edges) for edges in EDGES for method in METHODS
+        f"attnflow {method}, {edges}": make(method, edges) for method in METHODS for edges in EDGES
     }
     runs["attnflow rollout, alti, with heads"] = make("rollout", "alti", "auto")
     return runs
@@ -140,27 +141,32 @@ def measure(forward: Callable[[], Any], runs: Runs, repeats: int, warm_up: int) 
     """Return seconds and ratios of each run, or the error of a run that fails."""
     rows: dict[str, Any] = {}
     for name, run in runs.items():
-        taken, ratios = [], []
+        pairs = []
         try:
             for turn in range(repeats + warm_up):
-                bare, seconds = time_call(forward), time_call(run)
+                bare, taken = time_call(forward), time_call(run)
                 if turn >= warm_up:
-                    taken.append(seconds)
-                    ratios.append(seconds / bare)
+                    pairs.append((taken, bare))
         except Exception as error:  # a peer may not support the model or the versions
             rows[name] = {"error": f"{type(error).__name__}: {error}"[:300]}
         else:
-            rows[name] = {"seconds": median(taken), "times_forward": median(ratios)}
-            rows[name]["range"] = [min(ratios), max(ratios)]
+            clock, cpu = ([taken[i] / bare[i] for taken, bare in pairs] for i in (0, 1))
+            rows[name] = {
+                "seconds": median(taken[0] for taken, _ in pairs),
+                "times_forward": median(clock),
+                "range": [min(clock), max(clock)],
+                "cpu_seconds": median(taken[1] for taken, _ in pairs),
+                "cpu_times_forward": median(cpu),
+            }
         print(f"  {name:40}{describe(rows[name])}", file=sys.stderr, flush=True)
     return rows
 
 
-def time_call(run: Callable[[], Any]) -> float:
-    """The seconds of a call."""
-    start = time.perf_counter()
+def time_call(run: Callable[[], Any]) -> tuple[float, float]:
+    """The seconds of a call, by the clock and of processor time."""
+    clock, cpu = time.perf_counter(), time.process_time()
     run()
-    return time.perf_counter() - start
+    return time.perf_counter() - clock, time.process_time() - cpu
 
 
 def describe(row: Mapping[str, Any]) -> str:
@@ -168,7 +174,8 @@ def describe(row: Mapping[str, Any]) -> str:
     if "error" in row:
         return str(row["error"])
     low, high = row["range"]
-    return f"{row['seconds']:9.2f} s {row['times_forward']:8.2f} x ({low:.2f} to {high:.2f})"
+    clock = f"{row['seconds']:9.2f} s {row['times_forward']:8.2f} x ({low:.2f} to {high:.2f})"
+    return f"{clock}; processor {row['cpu_seconds']:9.2f} s {row['cpu_times_forward']:8.2f} x"
 
 
 def run_peers(options: argparse.Namespace, answers: Mapping[str, Any]) -> dict[str, Any]:

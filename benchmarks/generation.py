@@ -120,6 +120,8 @@ def peer_runs(model: Any, tokenizer: Any, prompt: str, answer: str) -> Runs:
     inseq, flashtrace = import_module("inseq"), import_module("flashtrace")
 
     def attribute(method: str) -> Any:
+        # inseq reads the weights that only eager attention returns.
+        model.set_attn_implementation("eager" if method == "attention" else "sdpa")
         explained = inseq.load_model(model, method, tokenizer=tokenizer)
         return explained.attribute(
             prompt, prompt + answer, show_progress=False, pretty_progress=False

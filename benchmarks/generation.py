@@ -36,7 +36,6 @@ MESSAGES = [
 ]
 EDGES = ("attention", "alti")
 METHODS = ("raw", "rollout", "flow", "joint_flow")
-PEERS = ("inseq attention", "inseq saliency", "flashtrace")
 Runs = dict[str, Callable[[], Any]]
 
 
@@ -114,13 +113,15 @@ def own_runs(model: Any, tokenizer: Any, prompt: str, answer: str) -> Runs:
 
 
 def peer_runs(model: Any, tokenizer: Any, prompt: str, answer: str) -> Runs:
-    """Return a function for each of PEERS. Saliency has one score per token, as the others."""
+    """Return a function for each peer.
+
+    Attention of inseq and flashtrace read the weights that only eager attention returns.
+    """
     from importlib import import_module
 
     inseq, flashtrace = import_module("inseq"), import_module("flashtrace")
 
     def attribute(method: str) -> Any:
-        # inseq reads the weights that only eager attention returns.
         model.set_attn_implementation("eager" if method == "attention" else "sdpa")
         explained = inseq.load_model(model, method, tokenizer=tokenizer)
         return explained.attribute(
@@ -129,6 +130,7 @@ def peer_runs(model: Any, tokenizer: Any, prompt: str, answer: str) -> Runs:
 
     def trace() -> Any:
         n = len(tokenizer(answer, add_special_tokens=False)["input_ids"])
+        model.set_attn_implementation("eager")
         tracer = flashtrace.FlashTrace(model, tokenizer)
         return tracer.trace(prompt=prompt, target=answer, output_span=(0, n - 1))
 
@@ -213,6 +215,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--peer-repeats", type=int, default=1)
+    parser.add_argument("--peers-only", action="store_true", help="keep the saved rows of attnflow")
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_peer:
@@ -220,6 +223,22 @@ def main() -> None:
         return
     model, tokenizer = load(options)
     answers = make_answers(model, tokenizer)
+    if options.peers_only:
+        result = json.loads(RESULTS.read_text(encoding="utf-8"))
+    else:
+        result = measure_own(options, model, tokenizer, answers)
+    if options.peers:
+        peers = run_peers(options, answers)
+        result["versions"]["peers"] = peers["versions"]
+        for name, rows in result["answers"].items():
+            rows.update(peers["rows"][name])
+    RESULTS.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def measure_own(
+    options: argparse.Namespace, model: Any, tokenizer: Any, answers: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Measure attnflow on all answers."""
     rows, tokens = {}, {}
     for name, texts in answers.items():
         whole = texts["prompt"] + texts["answer"]
@@ -228,22 +247,16 @@ def main() -> None:
         print(f"{name}: {tokens[name]} tokens", file=sys.stderr)
         runs = own_runs(model, tokenizer, texts["prompt"], texts["answer"])
         rows[name] = measure(forward, runs, options.repeats, warm_up=1)
-    versions = {"attnflow": {name: version(name) for name in ("torch", "transformers", "numba")}}
-    if options.peers:
-        peers = run_peers(options, answers)
-        versions["peers"] = peers["versions"]
-        for name, row in rows.items():
-            row.update(peers["rows"][name])
-    result = {
+    packages = ("torch", "transformers", "numba")
+    return {
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, {os.cpu_count()} processors",
-        "versions": versions,
+        "versions": {"attnflow": {name: version(name) for name in packages}},
         "model": Path(options.model).name,
         "threads": options.threads,
         "tokens": tokens,
         "answers": rows,
     }
-    RESULTS.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

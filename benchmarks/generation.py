@@ -6,7 +6,8 @@ Two answers of one decoder: 40 tokens to a prompt of 200, and 40 to a chat. Each
 explains all tokens of the answer at the last layer, from token ids to scores. PYTHON is
 the interpreter of an environment with torch, transformers, inseq and flashtrace, which run there in
 a process of their own, on the same texts and with the same number of threads. Each process times
-its own forward pass. Ratios are to the pass right before; printed are medians and ranges.
+its own forward pass. Ratios are to the pass right before, by the clock and in processor time, which
+tells more on a busy machine; printed are medians.
 """
 
 import argparse
@@ -35,7 +36,6 @@ MESSAGES = [
 ]
 EDGES = ("attention", "alti")
 METHODS = ("raw", "rollout", "flow", "joint_flow")
-PEERS = ("inseq attention", "inseq saliency", "flashtrace")
 Runs = dict[str, Callable[[], Any]]
 
 
@@ -106,19 +106,23 @@ def own_runs(model: Any, tokenizer: Any, prompt: str, answer: str) -> Runs:
         return run
 
     runs = {
-        f"attnflow {method}, {edges}": make(method, edges) for edges in EDGES for method in METHODS
+        f"attnflow {method}, {edges}": make(method, edges) for method in METHODS for edges in EDGES
     }
     runs["attnflow rollout, alti, with heads"] = make("rollout", "alti", "auto")
     return runs
 
 
 def peer_runs(model: Any, tokenizer: Any, prompt: str, answer: str) -> Runs:
-    """Return a function for each of PEERS. Saliency has one score per token, as the others."""
+    """Return a function for each peer.
+
+    Attention of inseq and flashtrace read the weights that only eager attention returns.
+    """
     from importlib import import_module
 
     inseq, flashtrace = import_module("inseq"), import_module("flashtrace")
 
     def attribute(method: str) -> Any:
+        model.set_attn_implementation("eager" if method == "attention" else "sdpa")
         explained = inseq.load_model(model, method, tokenizer=tokenizer)
         return explained.attribute(
             prompt, prompt + answer, show_progress=False, pretty_progress=False
@@ -126,6 +130,7 @@ def peer_runs(model: Any, tokenizer: Any, prompt: str, answer: str) -> Runs:
 
     def trace() -> Any:
         n = len(tokenizer(answer, add_special_tokens=False)["input_ids"])
+        model.set_attn_implementation("eager")
         tracer = flashtrace.FlashTrace(model, tokenizer)
         return tracer.trace(prompt=prompt, target=answer, output_span=(0, n - 1))
 
@@ -140,27 +145,32 @@ def measure(forward: Callable[[], Any], runs: Runs, repeats: int, warm_up: int) 
     """Return seconds and ratios of each run, or the error of a run that fails."""
     rows: dict[str, Any] = {}
     for name, run in runs.items():
-        taken, ratios = [], []
+        pairs = []
         try:
             for turn in range(repeats + warm_up):
-                bare, seconds = time_call(forward), time_call(run)
+                bare, taken = time_call(forward), time_call(run)
                 if turn >= warm_up:
-                    taken.append(seconds)
-                    ratios.append(seconds / bare)
+                    pairs.append((taken, bare))
         except Exception as error:  # a peer may not support the model or the versions
             rows[name] = {"error": f"{type(error).__name__}: {error}"[:300]}
         else:
-            rows[name] = {"seconds": median(taken), "times_forward": median(ratios)}
-            rows[name]["range"] = [min(ratios), max(ratios)]
+            clock, cpu = ([taken[i] / bare[i] for taken, bare in pairs] for i in (0, 1))
+            rows[name] = {
+                "seconds": median(taken[0] for taken, _ in pairs),
+                "times_forward": median(clock),
+                "range": [min(clock), max(clock)],
+                "cpu_seconds": median(taken[1] for taken, _ in pairs),
+                "cpu_times_forward": median(cpu),
+            }
         print(f"  {name:40}{describe(rows[name])}", file=sys.stderr, flush=True)
     return rows
 
 
-def time_call(run: Callable[[], Any]) -> float:
-    """The seconds of a call."""
-    start = time.perf_counter()
+def time_call(run: Callable[[], Any]) -> tuple[float, float]:
+    """The seconds of a call, by the clock and of processor time."""
+    clock, cpu = time.perf_counter(), time.process_time()
     run()
-    return time.perf_counter() - start
+    return time.perf_counter() - clock, time.process_time() - cpu
 
 
 def describe(row: Mapping[str, Any]) -> str:
@@ -168,7 +178,8 @@ def describe(row: Mapping[str, Any]) -> str:
     if "error" in row:
         return str(row["error"])
     low, high = row["range"]
-    return f"{row['seconds']:9.2f} s {row['times_forward']:8.2f} x ({low:.2f} to {high:.2f})"
+    clock = f"{row['seconds']:9.2f} s {row['times_forward']:8.2f} x ({low:.2f} to {high:.2f})"
+    return f"{clock}; processor {row['cpu_seconds']:9.2f} s {row['cpu_times_forward']:8.2f} x"
 
 
 def run_peers(options: argparse.Namespace, answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,6 +215,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--peer-repeats", type=int, default=1)
+    parser.add_argument("--peers-only", action="store_true", help="keep the saved rows of attnflow")
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_peer:
@@ -211,6 +223,22 @@ def main() -> None:
         return
     model, tokenizer = load(options)
     answers = make_answers(model, tokenizer)
+    if options.peers_only:
+        result = json.loads(RESULTS.read_text(encoding="utf-8"))
+    else:
+        result = measure_own(options, model, tokenizer, answers)
+    if options.peers:
+        peers = run_peers(options, answers)
+        result["versions"]["peers"] = peers["versions"]
+        for name, rows in result["answers"].items():
+            rows.update(peers["rows"][name])
+    RESULTS.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def measure_own(
+    options: argparse.Namespace, model: Any, tokenizer: Any, answers: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Measure attnflow on all answers."""
     rows, tokens = {}, {}
     for name, texts in answers.items():
         whole = texts["prompt"] + texts["answer"]
@@ -219,22 +247,16 @@ def main() -> None:
         print(f"{name}: {tokens[name]} tokens", file=sys.stderr)
         runs = own_runs(model, tokenizer, texts["prompt"], texts["answer"])
         rows[name] = measure(forward, runs, options.repeats, warm_up=1)
-    versions = {"attnflow": {name: version(name) for name in ("torch", "transformers", "numba")}}
-    if options.peers:
-        peers = run_peers(options, answers)
-        versions["peers"] = peers["versions"]
-        for name, row in rows.items():
-            row.update(peers["rows"][name])
-    result = {
+    packages = ("torch", "transformers", "numba")
+    return {
         "date": time.strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, {os.cpu_count()} processors",
-        "versions": versions,
+        "versions": {"attnflow": {name: version(name) for name in packages}},
         "model": Path(options.model).name,
         "threads": options.threads,
         "tokens": tokens,
         "answers": rows,
     }
-    RESULTS.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ function makeMethods({ methods }: Header, change: Change): Field {
   );
   const labels = inputs.map((input, i) => {
     const { title, check, name: method } = methods[i];
-    const mark = make("small", { class: "check", testid: `check-${method}` }, " ⓘ");
+    const mark = make("small", { class: "check", testid: `check-${method}` }, " ✓");
     const known = visible(check);
     return make(
       "label",

@@ -109,7 +109,7 @@ export const titleOf = (example: Example, method: string): string =>
 export function describeMethod({ name, summary, computed, check }: Method): string {
   const sentence = summary && visible(summary[0].toUpperCase() + summary.slice(1));
   const note = (computed === "page" && METHOD_NOTES[name]) || "";
-  return [sentence, note, check && visible(check)].filter(Boolean).join(" ");
+  return [sentence, note, check && `Check: ${visible(check)}`].filter(Boolean).join(" ");
 }
 
 /** The summary of the selected method, with a note where tokens are merged into words. */

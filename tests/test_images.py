@@ -304,3 +304,35 @@ def test_the_command_reports_misuse_in_one_line(folder, tmp_path):
     )
     assert done.exit_code == 2
     assert "layer is 9" in done.output
+
+
+def test_regions_of_an_image_are_units(folder):
+    explanation = explain(PICTURE, folder)
+    plain = explanation.rollout().to_numpy()[:, 0]
+    regions = {"corner": (0, 0, 1, 1), "last row": (3, 0, 3, 3)}
+    scores = explanation.rollout(units=regions)
+    assert scores.tokens == ("(special tokens)", "corner", "(rest)", "last row")
+    corner = [1, 2, 5, 6]  # [CLS] comes first, and a row has 4 patches
+    np.testing.assert_allclose(scores.to_numpy()[:, 0, 1], plain[:, corner].sum(-1), atol=1e-6)
+    np.testing.assert_allclose(scores.to_numpy()[:, 0, 3], plain[:, 13:17].sum(-1), atol=1e-6)
+    flow = explanation.flow(units=regions).to_numpy()[:, 0, 1]
+    groups = attnflow.group_flow(explanation.graph, positions=[0], tokens=[corner]).values
+    np.testing.assert_allclose(flow, groups[:, 0, 0])
+    both = explanation.rollout(positions=[corner, 3], units=regions).to_numpy()
+    rows = explanation.rollout(positions=corner, units=regions).to_numpy()
+    np.testing.assert_allclose(both[:, 0], rows.mean(axis=1), atol=1e-6)
+    out = attnflow.group_flow(explanation.graph, positions=[corner], tokens=[corner]).values
+    found = explanation.flow(positions=[corner], units=regions).to_numpy()
+    np.testing.assert_allclose(found[:, 0, 1], out[:, 0, 0] / 4)
+
+
+@pytest.mark.parametrize(
+    "regions",
+    [{"a": (0, 0, 4, 0)}, {"a": (1, 0, 0, 0)}, {"a": (0, 0)}, {"a": "cat"}, {"a": (0, 0, 0.5, 1)}],
+)
+def test_regions_outside_of_the_image(folder, regions):
+    explanation = explain(PICTURE, folder)
+    with refusal(InputError, "'a'", "4 x 4"):
+        explanation.rollout(units=regions)
+    with refusal(InputError, "'b'", "row 0, column 1"):
+        explanation.rollout(units={"a": (0, 0, 0, 1), "b": (0, 1, 1, 1)})

@@ -50,7 +50,15 @@ from attnflow.selection import (
     resolve_positions,
 )
 from attnflow.token_text import readable_tokens
-from attnflow.units import Units, find_words, group_by_spans, name_spans, split_sentences
+from attnflow.units import (
+    Units,
+    find_words,
+    group_by_spans,
+    group_regions,
+    name_spans,
+    number_repeated,
+    split_sentences,
+)
 
 KIND = "explanation"
 
@@ -268,7 +276,8 @@ class Explanation:
         method: "raw", "rollout", "flow" or another registered name.
         layers: numbers from 1, -1 for the last; all by default.
         positions: indices or texts of tokens; the explained position by default. Use
-        range(len(explanation.tokens)) for all.
+        range(len(explanation.tokens)) for all. A list of lists has sets of positions: each is one
+        row, as a part of an answer is.
         answer: which part of the answer to explain, if there is one and no positions are given:
         "whole" (the default), "tokens", "words" or "sentences" for a row each, a part of its text,
         or another part; see `Answer.rows`. Scores are averaged over the positions that predict a
@@ -279,7 +288,8 @@ class Explanation:
         Positions are then indices or texts of words.
         units: what to merge tokens into instead: "words", "sentences", "segments" (the messages of
         a chat, the texts of a pair), or parts of the text by name, such as {"claim": "the earth is
-        flat", "source": (120, 260)}. Positions stay tokens.
+        flat", "source": (120, 260)}. Of an image, regions of patches by name: (first row, first
+        column, last row, last column). Positions stay tokens.
         special: "show" special tokens such as [CLS], "hide" them (without rescaling the others),
         or "rank_out" (keep them, but exclude them from `top`).
         threads, progress: for methods that take them, such as flow.
@@ -333,6 +343,9 @@ class Explanation:
                 return self.words
         if units == "segments":
             return self._segment_units()
+        if self.image is not None and isinstance(units, Mapping):
+            grid = (self.image.first, self.image.rows, self.image.columns)
+            return group_regions(units, grid, special=self.special)
         if units == "sentences":
             spans = self._sentences()
             names = [self.text[start:end] for start, end in spans]
@@ -389,7 +402,7 @@ class Explanation:
                 fix="Leave out positions.",
             )
         if positions is not None:
-            return ()
+            return self._position_sets(positions)
         if self.answer is not None:
             units = None
             if answer in ("words", "sentences"):
@@ -398,6 +411,15 @@ class Explanation:
         if len(self.positions) > 1:
             return (Row(f"{len(self.positions)} positions", self.positions),)
         return ()
+
+    def _position_sets(self, positions: Any) -> tuple[Row, ...]:
+        """Rows of a list with sets of positions; none for a list of positions."""
+        listed = isinstance(positions, list | tuple)
+        if not listed or not any(isinstance(item, list | tuple | range) for item in positions):
+            return ()
+        sets = [item if isinstance(item, list | tuple | range) else [item] for item in positions]
+        members = [resolve_positions(self.tokens, len(self.tokens), places) for places in sets]
+        return tuple(Row(" ".join(self.tokens[i] for i in row), row) for row in members)
 
     def _unrank_answer(self, attribution: Attribution, units: Units | None) -> Attribution:
         """Exclude the answer from `top`, if a part of the answer is explained."""
@@ -678,17 +700,3 @@ def _read_answer(values: Mapping[str, Any] | None) -> Answer | None:
         special=tuple(values["special"]),
         settings=values["settings"],
     )
-
-
-def number_repeated(names: Sequence[str]) -> list[str]:
-    """Names with numbers where they repeat.
-
-    >>> number_repeated(["user", "assistant", "user"])
-    ['user 1', 'assistant', 'user 2']
-    """
-    seen: dict[str, int] = {}
-    numbered = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        numbered.append(f"{name} {seen[name]}" if list(names).count(name) > 1 else name)
-    return numbered

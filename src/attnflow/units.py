@@ -15,7 +15,7 @@ from array_api_compat import device as device_of
 
 from attnflow.arrays import Array
 from attnflow.attribution import Attribution, Offsets, Row
-from attnflow.errors import InputError, SelectionError
+from attnflow.errors import InputError, SelectionError, quote
 from attnflow.selection import Positions, resolve_positions
 from attnflow.token_text import (
     CONTINUES,
@@ -220,6 +220,56 @@ def group_by_spans(
         tuple(tuple(group) for group in members.values()),
         tuple(unit == special_unit for unit in members),
     )
+
+
+def group_regions(
+    regions: Mapping[str, Any], grid: tuple[int, int, int], *, special: Sequence[bool]
+) -> Units:
+    """Group the patches of an image by regions: (first row, first column, last row, last column).
+
+    grid: the token of the first patch, and the numbers of rows and columns of patches.
+    Patches outside of the regions are the unit "(rest)", and special tokens "(special tokens)".
+    Raises InputError for regions outside of the image, and for regions that overlap.
+    """
+    first, n_rows, n_columns = grid
+    owner: dict[int, int] = {}
+    for number, (name, region) in enumerate(regions.items()):
+        values = list(region) if isinstance(region, list | tuple) else []
+        is_box = len(values) == 4 and all(type(value) is int for value in values)
+        top, left, bottom, right = values if is_box else (0, 0, -1, -1)
+        if not (0 <= top <= bottom < n_rows and 0 <= left <= right < n_columns):
+            raise InputError(
+                f"the region {name!r} is {quote(region)}",
+                expected=f"(first row, first column, last row, last column) in {n_rows} x "
+                f"{n_columns} patches",
+                fix="Rows and columns count from 0, and both ends are included.",
+            )
+        for row in range(top, bottom + 1):
+            for column in range(left, right + 1):
+                token = first + row * n_columns + column
+                if owner.setdefault(token, number) != number:
+                    raise InputError(
+                        f"the region {name!r} overlaps another at row {row}, column {column}",
+                        expected="regions that do not overlap",
+                        fix="Separate them.",
+                    )
+    places = tuple((owner.get(i, -2), owner.get(i, -2) + 1) for i in range(len(special)))
+    spans = [(number, number + 1) for number in range(len(regions))]
+    return group_by_spans(spans, list(map(str, regions)), special=special, offsets=places)
+
+
+def number_repeated(names: Sequence[str]) -> list[str]:
+    """Names with numbers where they repeat.
+
+    >>> number_repeated(["user", "assistant", "user"])
+    ['user 1', 'assistant', 'user 2']
+    """
+    seen: dict[str, int] = {}
+    numbered = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        numbered.append(f"{name} {seen[name]}" if list(names).count(name) > 1 else name)
+    return numbered
 
 
 def _owner(offset: tuple[int, int] | None, spans: Sequence[tuple[int, int]]) -> int | None:

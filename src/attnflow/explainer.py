@@ -255,8 +255,6 @@ def _explain_batch(
         answer_scores,
         find_pooled,
         logits_of_batch,
-        predict,
-        predict_answer,
         resolve_contrast,
         resolve_explained,
     )
@@ -291,18 +289,13 @@ def _explain_batch(
         kept_heads=kept_heads,
         **options,
     )
-    predictions: list[Prediction | None] = [None] * len(encoded)
     read: list[Answer | None] = [None] * len(encoded)
     if answers:
-        pairs = zip(encoded, output.logits, strict=True)
-        steps = [predict_answer(loaded, logits, answers[id(text)]) for text, logits in pairs]
-        read = [answers[id(text)].read(rows) for text, rows in zip(encoded, steps, strict=True)]
-        predictions = [rows[0] for rows in steps]
-    elif loaded.task != "encoder":
-        logits = logits_of_batch(loaded, output.logits, encoded, positions)
-        for row in logits:
-            resolve_contrast(loaded, row, target, explained.against)  # raises for a wrong name
-        predictions = [predict(loaded, row, target) for row in logits]
+        texts = [answers[id(example)] for example in encoded]
+        read = [_read_answer(loaded, *pair) for pair in zip(output.logits, texts, strict=True)]
+        predictions = [None if answer is None else answer.steps[0] for answer in read]
+    else:
+        predictions = _predict(loaded, output, encoded, positions, explained)
     heads = None if kept_heads is None else kept_heads.examples
     return [
         Explanation(
@@ -323,6 +316,31 @@ def _explain_batch(
         )
         for i, example in enumerate(encoded)
     ]
+
+
+def _predict(
+    loaded: "LoadedModel",
+    output: Any,
+    encoded: "Sequence[EncodedText]",
+    positions: Sequence[int],
+    explained: _Explained,
+) -> list[Prediction | None]:
+    """The prediction for each text at its position; none of a plain encoder."""
+    from attnflow.models.prediction import logits_of_batch, predict, resolve_contrast
+
+    if loaded.task == "encoder":
+        return [None] * len(encoded)
+    logits = logits_of_batch(loaded, output.logits, encoded, positions)
+    for row in logits:
+        resolve_contrast(loaded, row, explained.target, explained.against)  # checks the names
+    return [predict(loaded, row, explained.target) for row in logits]
+
+
+def _read_answer(loaded: "LoadedModel", logits: Any, answered: "AnsweredText") -> Answer:
+    """The answer with the predictions of its tokens, from logits [tokens, vocabulary]."""
+    from attnflow.models.prediction import predict_answer
+
+    return answered.read(predict_answer(loaded, logits, answered))
 
 
 def _kept_heads(keep_heads: KeepHeads, limit: int | None) -> "KeptHeads | None":

@@ -251,6 +251,12 @@ MODEL_FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {
             "text": "the key",
             "model": None,
+            "messages": None,
+            "text_pair": None,
+            "images": None,
+            "generate": None,
+            "continuation": None,
+            "seed": 0,
             "tokenizer": None,
             "position": None,
             "target": None,

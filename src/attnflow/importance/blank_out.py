@@ -72,9 +72,9 @@ def blank_out(  # noqa: PLR0913 - one argument for each option
     Raises InputError for a replacement that the model does not support, or if no token can be
     replaced.
 
-    >>> result = blank_out("the key to the cabinets", "verb-number")
+    >>> result = blank_out("the keys to the cabinet", "verb-number")
     >>> result.tokens[result.row(position=0).argmax()]
-    'key'
+    'keys'
     """
     for name, value in (("batch_size", batch_size), ("samples", samples)):
         check_positive(name, value)

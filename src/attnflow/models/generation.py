@@ -166,6 +166,9 @@ def _generate(loaded: LoadedModel, prompt: EncodedText, request: AnswerRequest) 
     """The ids that `model.generate` adds to a prompt."""
     torch = import_optional("torch", "running a model")
     options = request.options()
+    if isinstance(options.get("max_new_tokens"), int):  # beyond the limit, models break
+        n_prompt = 1 if loaded.task == "seq2seq" else prompt.n_inputs
+        _check_length(loaded, n_prompt, options["max_new_tokens"])
     config = getattr(loaded.model, "generation_config", None)
     padding = getattr(config, "pad_token_id", None)
     if padding is None and "pad_token_id" not in options:  # else transformers warns, and uses eos
@@ -256,9 +259,10 @@ def _check_length(loaded: LoadedModel, n: int, n_answer: int) -> None:
     limit = loaded.max_length
     if limit is not None and n + n_answer > limit:
         raise InputError(
-            f"prompt and answer have {n} and {n_answer} tokens, and {loaded.name} takes {limit}",
+            f"prompt and answer have {n} and up to {n_answer} tokens, and {loaded.name} takes "
+            f"{limit}",
             expected=f"at most {limit} together",
-            fix="Shorten the prompt, or generate fewer tokens.",
+            fix=f"Shorten the prompt, or generate at most {max(limit - n, 0)} tokens.",
         )
 
 

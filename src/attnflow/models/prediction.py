@@ -60,7 +60,8 @@ def find_pooled(
     That is the default for models that pool their positions by the mean: classifiers whose
     configuration says so, and encoders of sentences, whose folder does.
     """
-    if position == MEAN and MEAN not in encoded.tokens and loaded.task in ("classifier", "encoder"):
+    is_mean = isinstance(position, str) and position == MEAN and MEAN not in encoded.tokens
+    if is_mean and loaded.task in ("classifier", "encoder"):
         return tuple(range(encoded.n_inputs))
     if position is None and loaded.pools_mean:
         return tuple(range(encoded.n_inputs))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnflow.errors import AttentionError, InputError
+from attnflow.models.caches import without_cache
 from attnflow.models.capture.call import (
     AttentionCall,
     Observer,
@@ -22,7 +23,6 @@ from attnflow.models.capture.call import (
 )
 from attnflow.models.capture.mixers import find_mixers, observe_mixers
 from attnflow.models.loading import evaluation_mode
-from attnflow.models.token_ids import without_cache
 from attnflow.models.wrappers import unwrap, without_compilation
 
 

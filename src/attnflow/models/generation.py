@@ -19,6 +19,7 @@ from attnflow.models.inputs import (
     collate,
     decoder_start,
     find_special,
+    is_unicode,
     name_tokens,
 )
 from attnflow.models.loading import LoadedModel, evaluation_mode
@@ -133,7 +134,7 @@ def check_generates(loaded: LoadedModel) -> None:
 
 def _split_continuations(continuation: Any, n: int) -> list[Any]:
     """One continuation for each of n prompts."""
-    values = continuation.tolist() if hasattr(continuation, "tolist") else continuation
+    values = _to_list(continuation)
     is_list = isinstance(values, list | tuple) and len(values) > 0
     several = is_list and not all(isinstance(value, int) for value in values)
     items = list(values) if several else [values]
@@ -147,12 +148,12 @@ def _split_continuations(continuation: Any, n: int) -> list[Any]:
 
 
 def _read_continuation(loaded: LoadedModel, item: Any) -> list[int]:
-    if isinstance(item, str):
+    if isinstance(item, str) and is_unicode(item):
         tokenizer = loaded.tokenizer
         if loaded.task == "seq2seq":
             return [int(i) for i in tokenizer(text_target=item)["input_ids"]]
         return [int(i) for i in tokenizer(item, add_special_tokens=False)["input_ids"]]
-    values = item.tolist() if hasattr(item, "tolist") else item
+    values = _to_list(item)
     if not isinstance(values, list | tuple):
         raise InputError(
             f"continuation is {quote(item)}",
@@ -160,6 +161,14 @@ def _read_continuation(loaded: LoadedModel, item: Any) -> list[int]:
             fix="Pass one of these.",
         )
     return [as_index(value, "continuation") for value in values]
+
+
+def _to_list(value: Any) -> Any:
+    """An array or tensor as a list; anything else as it is, also a tensor without values."""
+    try:
+        return value.tolist() if hasattr(value, "tolist") else value
+    except Exception:  # such as a tensor on the meta device
+        return value
 
 
 def _generate(loaded: LoadedModel, prompt: EncodedText, request: AnswerRequest) -> list[int]:

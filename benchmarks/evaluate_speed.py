@@ -42,7 +42,8 @@ from attnflow.evaluation.metrics import METRICS, Trial
 from attnflow.evaluation.orders import SAMPLES
 from attnflow.evaluation.perturbation import Curves, bins, grid
 from attnflow.methods.registry import METHODS
-from attnflow.models.loading import LoadedModel, evaluation_mode
+from attnflow.models.loading import LoadedModel
+from attnflow.models.model_state import evaluation_mode
 from attnflow.study.case import Case, make_case
 from attnflow.study.design import Design
 from attnflow.study.evaluator import Evaluator

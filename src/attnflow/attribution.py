@@ -25,6 +25,7 @@ from attnflow.errors import (
     ShapeError,
     check_choice,
     check_type,
+    quote,
 )
 from attnflow.optional import import_optional
 from attnflow.selection import Position, as_index, pick_example, resolve_position
@@ -378,6 +379,31 @@ def looks_special(token: str) -> bool:
     [True, True, True, False, False, False]
     """
     return _SPECIAL_TOKEN.fullmatch(token) is not None
+
+
+def check_marks(special: Any, n_tokens: int) -> tuple[bool, ...]:
+    """Return whether each token is special, as True and False.
+
+    special: a list or array of True and False, or of 0 and 1.
+    Raises InputError for anything else, ShapeError for another number of them.
+    """
+    is_list = isinstance(special, Sequence) or (
+        isinstance(special, np.ndarray) and special.ndim == 1
+    )
+    kinds = (bool, np.bool_, int, np.integer)
+    if not is_list or not all(isinstance(value, kinds) for value in special):
+        raise InputError(
+            f"special is {quote(special)}",
+            expected="True or False for each token",
+            fix="Pass such a list, or leave it out.",
+        )
+    if len(special) != n_tokens:
+        raise ShapeError(
+            f"special has {len(special)} values for {n_tokens} tokens",
+            expected=f"{n_tokens} values",
+            fix="Pass True or False for each token.",
+        )
+    return tuple(bool(value) for value in special)
 
 
 def apply_special(

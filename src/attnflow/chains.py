@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.attribution import Attribution, Offsets, Row
-from attnflow.errors import SelectionError, quote
+from attnflow.errors import InputError, SelectionError, quote
 from attnflow.graph import AttentionGraph
 from attnflow.methods.flow import flow as max_flow
 from attnflow.predictions import Answer
@@ -192,6 +192,26 @@ def build_chain(
         kept |= {*_indices(answer.first, reasoning)}
     edges[[i for i in range(len(tokens)) if i not in kept]] = 0
     return Chain(edges, tokens, answer.first, output, reasoning, settings, offsets)
+
+
+def read_chain_layer(method: str, layer: int | str) -> int | None:
+    """Return the layer whose scores are the edges of a chain; None for the mean of all.
+
+    Raises InputError for another text, and for the mean of a method other than raw attention.
+    """
+    if layer == "mean" and method != "raw":
+        raise InputError(
+            f"layer is 'mean', and the method is {method!r}",
+            expected="method='raw', whose layers can be averaged",
+            fix="Use layer=-1 for the last layer.",
+        )
+    if layer != "mean" and isinstance(layer, str):
+        raise InputError(
+            f"layer is {layer!r}",
+            expected="a number, or 'mean'",
+            fix="Use layer=-1 for the last layer.",
+        )
+    return None if layer == "mean" else int(layer)
 
 
 def scale_rows(edges: NDArray[np.float64]) -> NDArray[np.float64]:

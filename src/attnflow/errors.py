@@ -179,3 +179,9 @@ def join_choices(choices: "tuple[object, ...]") -> str:
     """
     *others, last = map(repr, choices)
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, to quote it in another message."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -138,7 +138,8 @@ def explain(  # noqa: PLR0913 - one argument for each option
     _check_options(edges, residual_weight, keep_heads, heads)
     from attnflow.models.generation import AnswerRequest, answer_prompts
     from attnflow.models.input_kinds import check_argument_order, encode_inputs
-    from attnflow.models.loading import load_model, on_device
+    from attnflow.models.loading import load_model
+    from attnflow.models.model_state import on_device
 
     check_argument_order(text, model)
     request = AnswerRequest(generate, continuation, seed)
@@ -398,7 +399,7 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
     model that cannot be read.
     """
     _check_options(edges, residual_weight, keep_heads, heads)
-    from attnflow.models.loading import on_device
+    from attnflow.models.model_state import on_device
     from attnflow.models.vision import encode_image, load_image_model, open_image
 
     name, picture = open_image(image)  # first, because loading the model may take long

@@ -5,12 +5,10 @@ methods are computed from the graph when they are first asked for, and cached.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
-
-import numpy as np
 
 from attnflow.arrays import to_numpy
 from attnflow.attentions import Attentions
@@ -21,25 +19,31 @@ from attnflow.attribution import (
     Row,
     Special,
     apply_special,
+    check_marks,
     check_normalize,
     check_special,
     looks_special,
-    read_offsets,
 )
 from attnflow.errors import (
-    FileError,
     InputError,
     ShapeError,
     check_choice,
     check_count,
     check_function,
     check_type,
-    quote,
 )
 from attnflow.graph import AttentionGraph
 from attnflow.layers import Heads, ResidualWeight
 from attnflow.methods.registry import METHODS
-from attnflow.predictions import WHOLE, Answer, Outcome, Parts, Prediction, Segment
+from attnflow.predictions import (
+    WHOLE,
+    Answer,
+    Parts,
+    Prediction,
+    Segment,
+    find_sentences,
+    segment_units,
+)
 from attnflow.progress import Progress
 from attnflow.selection import (
     Layers,
@@ -47,6 +51,7 @@ from attnflow.selection import (
     Positions,
     resolve_layers,
     resolve_position,
+    resolve_position_sets,
     resolve_positions,
 )
 from attnflow.token_text import readable_tokens
@@ -56,11 +61,7 @@ from attnflow.units import (
     group_by_spans,
     group_regions,
     name_spans,
-    number_repeated,
-    split_sentences,
 )
-
-KIND = "explanation"
 
 # Whether to keep the attention of each head; "auto" keeps it if it is not too large.
 KeepHeads: TypeAlias = Literal["auto"] | bool
@@ -201,28 +202,16 @@ class Explanation:
                 fix="Select one with graph.example(i).",
             )
         tokens = graph.tokens
-        marks: Any = special
         if special is None:
             special = [looks_special(token) for token in tokens]
-        elif not _are_marks(marks):
-            raise InputError(
-                f"special is {quote(marks)}",
-                expected="True or False for each token",
-                fix="Pass such a list, or leave it out.",
-            )
-        elif len(special) != len(tokens):
-            raise ShapeError(
-                f"special has {len(special)} values for {len(tokens)} tokens",
-                expected=f"{len(tokens)} values",
-                fix="Pass True or False for each token.",
-            )
+        marks = check_marks(special, len(tokens))
         if position is None:
             position = len(tokens) - 1 if graph.causal else 0
         return cls(
             text=text,
             tokens=tokens,
-            special=tuple(bool(value) for value in special),
-            words=find_words(tokens, special=special, text=text),
+            special=marks,
+            words=find_words(tokens, special=marks, text=text),
             position=resolve_position(tokens, len(tokens), position),
             prediction=None,
             graph=graph,
@@ -342,50 +331,16 @@ class Explanation:
             if units == "words":
                 return self.words
         if units == "segments":
-            return self._segment_units()
+            return segment_units(self.segments, self.special)
         if self.image is not None and isinstance(units, Mapping):
             grid = (self.image.first, self.image.rows, self.image.columns)
             return group_regions(units, grid, special=self.special)
         if units == "sentences":
-            spans = self._sentences()
+            spans = find_sentences(self.text, self.segments, self.offsets, self.answer)
             names = [self.text[start:end] for start, end in spans]
         else:
             spans, names = name_spans(self.text, units)
         return group_by_spans(spans, names, special=self.special, offsets=self.offsets)
-
-    def _sentences(self) -> list[tuple[int, int]]:
-        """The sentences of each segment, or else of the prompt and the answer, in characters."""
-        end = len(self.text) if self.answer is None else self.answer.start
-        parts = [(0, end), (end, len(self.text))]
-        if self.segments and self.offsets is not None:
-            places = [self.offsets[part.start : part.stop] for part in self.segments]
-            known = [[span for span in spans if span is not None] for spans in places]
-            parts = [(spans[0][0], spans[-1][1]) for spans in known if spans]
-            if self.answer is not None and parts[0][0] >= end:  # a prompt without segments
-                parts.insert(0, (0, end))
-        return [
-            (start + first, start + last)
-            for start, stop in parts
-            for first, last in split_sentences(self.text[start:stop])
-        ]
-
-    def _segment_units(self) -> Units:
-        """The segments as units; tokens outside of them are special units or the rest."""
-        owner = {i: n for n, part in enumerate(self.segments) for i in range(part.start, part.stop)}
-        spans = tuple((owner.get(i, -1), owner.get(i, -1) + 1) for i in range(len(self.tokens)))
-        if not self.segments:
-            raise InputError(
-                "units is 'segments', and the input has none",
-                expected="a chat, a pair of texts, or a text with an answer",
-                fix="Use units='sentences', or name spans of the text.",
-            )
-        names = [part.name for part in self.segments]
-        return group_by_spans(
-            [(n, n + 1) for n in range(len(names))],
-            number_repeated(names),
-            special=[s and i not in owner for i, s in enumerate(self.special)],
-            offsets=spans,
-        )
 
     def _selected_rows(self, positions: Positions, answer: Parts) -> tuple[Row, ...]:
         """The sets of positions to explain; none if single positions are."""
@@ -402,7 +357,8 @@ class Explanation:
                 fix="Leave out positions.",
             )
         if positions is not None:
-            return self._position_sets(positions)
+            sets = resolve_position_sets(self.tokens, positions)
+            return tuple(Row(" ".join(self.tokens[i] for i in row), row) for row in sets)
         if self.answer is not None:
             units = None
             if answer in ("words", "sentences"):
@@ -411,15 +367,6 @@ class Explanation:
         if len(self.positions) > 1:
             return (Row(f"{len(self.positions)} positions", self.positions),)
         return ()
-
-    def _position_sets(self, positions: Any) -> tuple[Row, ...]:
-        """Rows of a list with sets of positions; none for a list of positions."""
-        listed = isinstance(positions, list | tuple)
-        if not listed or not any(isinstance(item, list | tuple | range) for item in positions):
-            return ()
-        sets = [item if isinstance(item, list | tuple | range) else [item] for item in positions]
-        members = [resolve_positions(self.tokens, len(self.tokens), places) for places in sets]
-        return tuple(Row(" ".join(self.tokens[i] for i in row), row) for row in members)
 
     def _unrank_answer(self, attribution: Attribution, units: Units | None) -> Attribution:
         """Exclude the answer from `top`, if a part of the answer is explained."""
@@ -465,21 +412,9 @@ class Explanation:
         attributions.
         Raises InputError without an answer, SelectionError for spans that the answer does not have.
         """
-        from attnflow.chains import build_chain
+        from attnflow.chains import build_chain, read_chain_layer
 
-        if layer != "mean" and isinstance(layer, str):
-            raise InputError(
-                f"layer is {layer!r}",
-                expected="a number, or 'mean'",
-                fix="Use layer=-1 for the last layer.",
-            )
-        if layer == "mean" and method != "raw":
-            raise InputError(
-                f"layer is 'mean', and the method is {method!r}",
-                expected="method='raw', whose layers can be averaged",
-                fix="Use layer=-1 for the last layer.",
-            )
-        layers = None if layer == "mean" else int(layer)
+        layers = read_chain_layer(method, layer)
         rows = self.attribute(method, layers=layers, answer="tokens").to_numpy().mean(axis=0)
         assert self.answer is not None  # `attribute` raises an error without one
         return build_chain(
@@ -561,10 +496,9 @@ class Explanation:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the explanation to a safetensors file. Cached attributions are not saved."""
-        from attnflow import storage
+        from attnflow.explanation_file import write_explanation
 
-        arrays, header = _pack(self.on_host())
-        storage.write(path, kind=KIND, arrays=arrays, header=header)
+        write_explanation(path, self.on_host())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Explanation":
@@ -572,17 +506,9 @@ class Explanation:
 
         Raises FileError if the file has another format.
         """
-        from attnflow import storage
+        from attnflow.explanation_file import read_explanation
 
-        arrays, header = storage.read(path, kind=KIND)
-        try:
-            return _unpack(arrays, header)
-        except (KeyError, TypeError, IndexError, InputError) as error:
-            raise FileError(
-                f"{path} is not a complete explanation ({error})",
-                expected="a file written by Explanation.save",
-                fix="Save it again.",
-            ) from error
+        return read_explanation(path)
 
     def _selected_positions(self, positions: Positions, words: bool) -> tuple[int, ...]:
         """Indices of the selected positions, or of the selected words if `words` is set."""
@@ -600,103 +526,3 @@ class Explanation:
         where = f"position {self.position} {label!r}"
         layers = f"{self.graph.n_layers} layer{'' if self.graph.n_layers == 1 else 's'}"
         return f"Explanation({len(self.tokens)} tokens, {layers}, {where}{prediction})"
-
-
-def _are_marks(values: Any) -> bool:
-    """Whether values are a list or array of True and False, or of 0 and 1."""
-    is_list = isinstance(values, Sequence) or (isinstance(values, np.ndarray) and values.ndim == 1)
-    return is_list and all(isinstance(v, bool | np.bool_ | int | np.integer) for v in values)
-
-
-def _pack(explanation: Explanation) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays and the JSON header of a file."""
-    graph, image = explanation.graph, explanation.image
-    arrays = {"weights": graph.weights, "attention": graph.attention}
-    optional = {"carried": graph.carried, "receptive_field": graph.receptive_field}
-    arrays |= {name: array for name, array in optional.items() if array is not None}
-    if explanation.heads is not None:
-        arrays |= {f"heads.{i}": layer for i, layer in enumerate(explanation.heads.layers)}
-    if image is not None:
-        arrays["image"] = np.frombuffer(image.png, dtype=np.uint8)
-    header = {
-        "text": explanation.text,
-        "tokens": explanation.tokens,
-        "special": explanation.special,
-        "words": asdict(explanation.words),
-        "position": explanation.position,
-        "prediction": explanation.prediction and asdict(explanation.prediction),
-        "model": explanation.model,
-        "offsets": explanation.offsets,
-        "answer": explanation.answer and asdict(explanation.answer),
-        "segments": [asdict(segment) for segment in explanation.segments],
-        "positions": explanation.positions,
-        "graph": {
-            "tokens": graph.tokens,
-            "residual_weights": graph.residual_weights,
-            "causal": graph.causal,
-            "widths": graph.widths,
-            "settings": dict(graph.settings),
-        },
-        "image": image and {key: value for key, value in vars(image).items() if key != "png"},
-    }
-    return arrays, header
-
-
-def _unpack(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> Explanation:
-    labels = header["graph"]
-    graph = AttentionGraph(
-        weights=arrays["weights"],
-        attention=arrays["attention"],
-        tokens=tuple(labels["tokens"]),
-        residual_weights=labels["residual_weights"] and tuple(labels["residual_weights"]),
-        causal=labels["causal"],
-        widths=tuple(labels["widths"]),
-        carried=arrays.get("carried"),
-        receptive_field=arrays.get("receptive_field"),
-        settings=labels["settings"],
-    )
-    layers = [
-        arrays[f"heads.{i}"] for i in range(sum(name.startswith("heads.") for name in arrays))
-    ]
-    prediction, image, words = header["prediction"], header["image"], header["words"]
-    return Explanation(
-        text=header["text"],
-        tokens=tuple(header["tokens"]),
-        special=tuple(header["special"]),
-        words=Units(
-            tuple(words["texts"]),
-            tuple(tuple(group) for group in words["groups"]),
-            tuple(words["special"]),
-        ),
-        position=header["position"],
-        prediction=prediction and _read_prediction(prediction),
-        graph=graph,
-        image=image and ImageGrid(png=bytes(arrays["image"]), **image),
-        heads=Attentions(layers, graph.tokens) if layers else None,
-        model=header["model"],
-        offsets=read_offsets(header["offsets"]),
-        answer=_read_answer(header.get("answer")),
-        segments=tuple(Segment(**segment) for segment in header.get("segments", ())),
-        positions=tuple(header.get("positions", ())),
-    )
-
-
-def _read_prediction(values: Mapping[str, Any]) -> Prediction:
-    top = tuple(Outcome(**outcome) for outcome in values["top"])
-    return Prediction(values["kind"], top, Outcome(**values["target"]))
-
-
-def _read_answer(values: Mapping[str, Any] | None) -> Answer | None:
-    if values is None:
-        return None
-    offsets = read_offsets(values["offsets"])
-    assert offsets is not None
-    return Answer(
-        text=values["text"],
-        first=values["first"],
-        start=values["start"],
-        steps=tuple(_read_prediction(step) for step in values["steps"]),
-        offsets=offsets,
-        special=tuple(values["special"]),
-        settings=values["settings"],
-    )

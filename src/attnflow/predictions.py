@@ -1,4 +1,4 @@
-"""Predictions: an outcome, the prediction at a position, and an answer of many tokens.
+"""Predictions: an outcome, the prediction at a position, an answer of many tokens, and segments.
 
 A decoder predicts token i at position i - 1, so the row of scores that explains a token of the
 answer is that of the position before it. `Answer.rows` turns parts of an answer into sets of
@@ -12,7 +12,15 @@ from typing import Any, TypeAlias
 
 from attnflow.attribution import Offsets, Row
 from attnflow.errors import InputError, SelectionError
-from attnflow.units import Units, find_spans, is_span, overlaps
+from attnflow.units import (
+    Units,
+    find_spans,
+    group_by_spans,
+    is_span,
+    number_repeated,
+    overlaps,
+    split_sentences,
+)
 
 WHOLE, EACH = "whole", "tokens"
 # A part of an answer: its text, (start, end) in characters of the answer, or token numbers.
@@ -175,3 +183,44 @@ class Answer:
                 fix=f"Pass its characters, such as {spans[0]}.",
             )
         return [i for i, span in enumerate(self.offsets) if overlaps(span, spans)]
+
+
+def segment_units(segments: Sequence[Segment], special: Sequence[bool]) -> Units:
+    """Return the segments as units; tokens outside of them are special units or the rest.
+
+    special: whether each token is special.
+    Raises InputError if there are no segments.
+    """
+    if not segments:
+        raise InputError(
+            "units is 'segments', and the input has none",
+            expected="a chat, a pair of texts, or a text with an answer",
+            fix="Use units='sentences', or name spans of the text.",
+        )
+    owner = {i: n for n, part in enumerate(segments) for i in range(part.start, part.stop)}
+    spans = tuple((owner.get(i, -1), owner.get(i, -1) + 1) for i in range(len(special)))
+    return group_by_spans(
+        [(n, n + 1) for n in range(len(segments))],
+        number_repeated([part.name for part in segments]),
+        special=[s and i not in owner for i, s in enumerate(special)],
+        offsets=spans,
+    )
+
+
+def find_sentences(
+    text: str, segments: Sequence[Segment], offsets: Offsets | None, answer: Answer | None
+) -> list[tuple[int, int]]:
+    """Return the sentences of each segment, or else of the prompt and the answer, in characters."""
+    end = len(text) if answer is None else answer.start
+    parts = [(0, end), (end, len(text))]
+    if segments and offsets is not None:
+        places = [offsets[part.start : part.stop] for part in segments]
+        known = [[span for span in spans if span is not None] for spans in places]
+        parts = [(spans[0][0], spans[-1][1]) for spans in known if spans]
+        if answer is not None and parts[0][0] >= end:  # a prompt without segments
+            parts.insert(0, (0, end))
+    return [
+        (start + first, start + last)
+        for start, stop in parts
+        for first, last in split_sentences(text[start:stop])
+    ]

@@ -70,6 +70,21 @@ def resolve_positions(
     return _distinct([resolve_position(tokens, n, position) for position in asked], "position")
 
 
+def resolve_position_sets(tokens: Sequence[str], positions: Any) -> tuple[tuple[int, ...], ...]:
+    """Return the indices of each set in a list with sets of positions; none for plain positions.
+
+    >>> resolve_position_sets(["the", "key", "is"], [["the", "key"], 2])
+    ((0, 1), (2,))
+    >>> resolve_position_sets(["the", "key", "is"], ["the", "key"])
+    ()
+    """
+    is_list = isinstance(positions, list | tuple)
+    if not is_list or not any(isinstance(item, list | tuple | range) for item in positions):
+        return ()
+    sets = [item if isinstance(item, list | tuple | range) else [item] for item in positions]
+    return tuple(resolve_positions(tokens, len(tokens), places) for places in sets)
+
+
 def resolve_position(tokens: Sequence[str], n: int, position: Position) -> int:
     """Return the index of one position, given as an index or as the text of its token.
 

@@ -9,17 +9,9 @@ import torch
 import transformers
 
 from attnflow.errors import FileError, InputError, MissingDependencyError
-from attnflow.models.loading import (
-    TEXT_TASKS,
-    LoadedModel,
-    evaluation_mode,
-    find_max_length,
-    find_task,
-    load_model,
-    load_tokenizer,
-    move_model,
-    on_device,
-)
+from attnflow.models.checkpoint import TEXT_TASKS, find_task
+from attnflow.models.loading import LoadedModel, find_max_length, load_model, load_tokenizer
+from attnflow.models.model_state import evaluation_mode, move_model, on_device
 from tests.models.checkpoints import LIMIT, make_model, make_tokenizer, save
 from tests.refusal import refusal
 

@@ -13,7 +13,8 @@ from attnflow.errors import AttentionError, FileError, InputError
 from attnflow.importance import alti_logit
 from attnflow.models.capture.api import capture_contributions
 from attnflow.models.capture.linear_modules import hides_operations, module_matrix
-from attnflow.models.loading import load_model, load_tokenizer, on_device
+from attnflow.models.loading import load_model, load_tokenizer
+from attnflow.models.model_state import on_device
 from attnflow.models.wrappers import find_device, unwrap
 from tests.models.capture.test_contributions import largest_error
 from tests.models.checkpoints import make_model, make_tokenizer

@@ -161,7 +161,7 @@ def reproduce(  # noqa: PLR0913 - one argument for each option
         for name in chosen:
             find_experiment(name)  # fail on a wrong name before a long run
         if device is not None:
-            from attnflow.models.loading import check_device
+            from attnflow.models.model_state import check_device
 
             check_device(device)
         options = Options(

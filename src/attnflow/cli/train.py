@@ -204,7 +204,7 @@ def _import_torch() -> None:
 
 
 def _check_device(device: str | None) -> None:
-    from attnflow.models.loading import check_device
+    from attnflow.models.model_state import check_device
 
     check_device(device)
 

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from attnflow.corpus.example import MAX_CHARACTERS, Row, check_value, reject_row
-from attnflow.errors import FileError, InputError, SelectionError
+from attnflow.errors import FileError, InputError, SelectionError, first_line
 from attnflow.models.hub import hub_access
-from attnflow.models.loading import first_line
 from attnflow.optional import import_optional
 
 MAX_BYTES = 4 * MAX_CHARACTERS  # of one line

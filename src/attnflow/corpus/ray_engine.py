@@ -19,8 +19,7 @@ from typing import Any
 
 from attnflow.corpus.example import Example, Result
 from attnflow.corpus.settings import RunSettings
-from attnflow.errors import AttnflowError, FileError
-from attnflow.models.loading import first_line
+from attnflow.errors import AttnflowError, FileError, first_line
 from attnflow.optional import import_optional
 
 IN_FLIGHT = 2  # shards per worker: one that is being scored, and one that waits

@@ -20,10 +20,9 @@ from attnflow.attribution import Attribution
 from attnflow.corpus.manifest import Manifest, changed_files, checksum_model, read_manifest
 from attnflow.corpus.settings import Settings
 from attnflow.corpus.store import Folder, open_folder
-from attnflow.errors import FileError, InputError, SelectionError
+from attnflow.errors import FileError, InputError, SelectionError, first_line
 from attnflow.evaluation.correlation import Sign, apply_sign, spearman
 from attnflow.explainer import explain
-from attnflow.models.loading import first_line
 from attnflow.optional import import_optional
 from attnflow.progress import Progress
 from attnflow.viewer.page import to_html

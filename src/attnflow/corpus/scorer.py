@@ -31,14 +31,15 @@ from attnflow.corpus.example import (
 )
 from attnflow.corpus.settings import Settings
 from attnflow.edges.registry import EDGES
-from attnflow.errors import AttnflowError
+from attnflow.errors import AttnflowError, first_line
 from attnflow.graph import AttentionGraph
 from attnflow.layers import resolve_residual
 from attnflow.methods.registry import METHODS
 from attnflow.methods.rollout import multiply_layers
 from attnflow.models.generation import check_generates
 from attnflow.models.inputs import collate
-from attnflow.models.loading import first_line, load_model, move_model
+from attnflow.models.loading import load_model
+from attnflow.models.model_state import move_model
 from attnflow.optional import import_optional
 from attnflow.selection import resolve_layers
 from attnflow.units import Units

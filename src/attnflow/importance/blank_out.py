@@ -23,7 +23,8 @@ from attnflow.importance.target import (
     to_attribution,
 )
 from attnflow.models.inputs import EncodedText, Truncate
-from attnflow.models.loading import LoadedModel, evaluation_mode
+from attnflow.models.loading import LoadedModel
+from attnflow.models.model_state import evaluation_mode
 from attnflow.models.prediction import log_probabilities, probabilities
 from attnflow.optional import import_optional
 from attnflow.progress import Progress

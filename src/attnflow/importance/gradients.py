@@ -26,7 +26,8 @@ from attnflow.importance.target import (
     to_attribution,
 )
 from attnflow.models.inputs import EncodedText, Truncate, collate
-from attnflow.models.loading import LoadedModel, evaluation_mode
+from attnflow.models.loading import LoadedModel
+from attnflow.models.model_state import evaluation_mode
 from attnflow.models.prediction import Contrast, probabilities
 from attnflow.optional import import_optional
 from attnflow.selection import Position

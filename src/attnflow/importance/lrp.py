@@ -26,7 +26,8 @@ from attnflow.errors import InputError
 from attnflow.importance.gradients import differentiate
 from attnflow.importance.target import input_embeddings, run
 from attnflow.models.inputs import EncodedText, collate
-from attnflow.models.loading import LoadedModel, evaluation_mode
+from attnflow.models.loading import LoadedModel
+from attnflow.models.model_state import evaluation_mode
 from attnflow.models.prediction import Contrast
 from attnflow.optional import import_optional
 

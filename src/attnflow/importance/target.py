@@ -20,7 +20,8 @@ from attnflow.models.inputs import (
     Truncate,
     collate,
 )
-from attnflow.models.loading import LoadedModel, evaluation_mode, load_model, on_device
+from attnflow.models.loading import LoadedModel, load_model
+from attnflow.models.model_state import evaluation_mode, on_device
 from attnflow.models.prediction import (
     Contrast,
     label_of,

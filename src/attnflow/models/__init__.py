@@ -2,9 +2,10 @@
 
 A text or image and a model enter; inputs, predictions and attention graphs leave. Read `loading`,
 `inputs` and `prediction` first, then `vision` for images, `multimodal` for texts with images, and
-`capture` for attention. `wrappers`, `gguf` and `adapters` are about the forms in which models come.
-`builtin` holds the models that come with attnflow. Importing this package loads neither torch nor
-transformers; the functions below do when they are first used.
+`capture` for attention. `checkpoint`, `wrappers`, `gguf` and `adapters` are about the forms in
+which models come, `model_state` about running them. `builtin` holds the models that come with
+attnflow. Importing this package loads neither torch nor transformers; the functions below do when
+they are first used.
 """
 
 from importlib import import_module

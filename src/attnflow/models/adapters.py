@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from attnflow.errors import FileError
-from attnflow.models.loading import TEXT_TASKS, Task, first_line, load_checkpoint
+from attnflow.errors import FileError, first_line
+from attnflow.models.checkpoint import TEXT_TASKS, Task, load_checkpoint
 from attnflow.models.wrappers import unwrap
 from attnflow.optional import import_optional
 

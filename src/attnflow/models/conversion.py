@@ -129,12 +129,12 @@ def _copy_files(folder: Path, out: Path) -> tuple[str, ...]:
 
 def convert_here(folder: str, out: str) -> dict[str, Any]:
     """Load the pickled weights and save them as safetensors; runs in the restricted process."""
-    from attnflow.models import loading, vision
+    from attnflow.models import checkpoint, vision
 
-    config = loading.read_config(folder)
-    task, loader = loading.find_loader(config, loading.TEXT_TASKS)
+    config = checkpoint.read_config(folder)
+    task, loader = checkpoint.find_loader(config, checkpoint.TEXT_TASKS)
     if task == "encoder":
-        task, loader = loading.find_loader(config, vision.IMAGE_TASKS)
+        task, loader = checkpoint.find_loader(config, vision.IMAGE_TASKS)
     restrict(out)
     model, report = loader.from_pretrained(
         folder,
@@ -145,7 +145,7 @@ def convert_here(folder: str, out: str) -> dict[str, Any]:
         output_loading_info=True,
         ignore_mismatched_sizes=True,
     )
-    loading.check_weights(folder, task, report)
+    checkpoint.check_weights(folder, task, report)
     model.save_pretrained(out, safe_serialization=True)
     return {"model": type(model).__name__, "n_weights": len(model.state_dict())}
 

@@ -22,7 +22,8 @@ from attnflow.models.inputs import (
     is_unicode,
     name_tokens,
 )
-from attnflow.models.loading import LoadedModel, evaluation_mode
+from attnflow.models.loading import LoadedModel
+from attnflow.models.model_state import evaluation_mode
 from attnflow.optional import import_optional
 from attnflow.predictions import Answer, Prediction, Segment
 from attnflow.selection import as_index

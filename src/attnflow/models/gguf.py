@@ -7,8 +7,7 @@ become ordinary tensors, with the values that llama.cpp computes with.
 from pathlib import Path
 from typing import Any
 
-from attnflow.errors import FileError
-from attnflow.models.loading import first_line
+from attnflow.errors import FileError, first_line
 from attnflow.optional import import_optional
 
 

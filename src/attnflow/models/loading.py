@@ -1,66 +1,40 @@
 """Models and tokenizers: loaded from objects, folders, hub names and the built-in models.
 
-Weights are read from safetensors and GGUF files only, because reading a pickle can run code, and
-classes come from transformers only, never from a checkpoint. Context managers run a model in
-evaluation mode or on another device and restore it. `attnflow.models.inputs` turns text into
-tensors.
+`attnflow.models.checkpoint` reads configurations and weights, and says what is refused.
+`attnflow.models.inputs` turns text into tensors.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from logging import ERROR, getLogger
-from os.path import isfile, join
 from pathlib import Path
-from threading import Lock
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from attnflow.errors import FileError, InputError, MissingDependencyError, quote
+from attnflow.errors import FileError, InputError, MissingDependencyError, first_line, quote
 from attnflow.models.builtin import (
     VERB_NUMBER_MODELS,
     find_adapter,
     find_encoder,
     find_verb_number,
 )
-from attnflow.models.hub import hub_access, is_reachable
-from attnflow.models.wrappers import is_offloaded, unwrap
+from attnflow.models.checkpoint import (
+    GGUF,
+    TEXT_TASKS,
+    Task,
+    check_name,
+    check_weights,
+    errors_only,
+    find_task,
+    is_adapter,
+    is_causal,
+    load_checkpoint,
+    read_config,
+)
+from attnflow.models.hub import hub_access
+from attnflow.models.wrappers import unwrap
 from attnflow.optional import import_optional
 
-Task: TypeAlias = Literal["classifier", "masked_lm", "causal_lm", "seq2seq", "encoder"]
-# A task, the table of transformers that lists its classes, and the class that loads it.
-TaskRow: TypeAlias = tuple[Task, str, str]
-
-# BART's class for generation is listed under masked language models too: seq2seq comes first.
-TEXT_TASKS: tuple[TaskRow, ...] = (
-    ("seq2seq", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", "AutoModelForSeq2SeqLM"),
-    (
-        "classifier",
-        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
-        "AutoModelForSequenceClassification",
-    ),
-    ("masked_lm", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", "AutoModelForMaskedLM"),
-    ("causal_lm", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "AutoModelForCausalLM"),
-    (
-        "causal_lm",
-        "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
-        "AutoModelForImageTextToText",
-    ),
-)
-# Endings of weights that transformers does not load, and the library that they are for.
-FOREIGN_WEIGHTS = {
-    ".onnx": "ONNX",
-    ".h5": "TensorFlow",
-    ".msgpack": "Flax",
-    ".tflite": "TensorFlow Lite",
-    ".mlmodel": "Core ML",
-}
-GGUF = ".gguf"  # files of llama.cpp, which hold weights, configuration and tokenizer
-WEIGHTS_FILES = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
-MAX_NAME = 1000  # characters of a path or a hub name
-NAMED_WEIGHTS = 5  # of those that are missing, in an error message
 NO_LIMIT = 10**6  # tokenizers without a limit have a model_max_length of 1e30
 
 
@@ -91,7 +65,7 @@ class LoadedModel:
         """Whether the model is a decoder, in which only the last position sees the whole text."""
         config = _text_config(self.model)
         names = ("is_encoder_decoder", "is_decoder", "model_type")
-        return _is_causal(self.task, {name: getattr(config, name, None) for name in names})
+        return is_causal(self.task, {name: getattr(config, name, None) for name in names})
 
     @property
     def generates(self) -> bool:
@@ -146,21 +120,7 @@ def has_decoder(name: str) -> bool:
     config = read_config(str(find_verb_number(name) or name))
     task = find_task(config.get("architectures") or [], TEXT_TASKS)
     config = config.get("text_config") or config
-    return bool(config.get("is_encoder_decoder")) or _is_causal(task, config)
-
-
-def _is_causal(task: Task, config: Mapping[str, Any]) -> bool:
-    """Whether a model with this task and configuration is a decoder."""
-    if config.get("is_encoder_decoder"):
-        return False
-    if task == "causal_lm" or config.get("is_decoder"):
-        return True
-    tables = _task_tables()
-    model_type = config.get("model_type", "")
-    return (
-        model_type in tables.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        and model_type not in tables.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    )
+    return bool(config.get("is_encoder_decoder")) or is_causal(task, config)
 
 
 def load_model(model: Any = None, tokenizer: Any = None) -> LoadedModel:
@@ -272,7 +232,7 @@ def load_tokenizer(name: str) -> Any:
     Raises FileError if there is none, where transformers would create an empty tokenizer.
     """
     transformers = import_optional("transformers", "loading a tokenizer")
-    _check_name(name)
+    check_name(name)
     name = str(find_encoder()) if find_adapter(name) else name
     if name.lower().endswith(GGUF):
         from attnflow.models.gguf import load_gguf_tokenizer
@@ -344,314 +304,3 @@ def _text_config(model: Any) -> Any:
     """The configuration of the text part of a model; None if the model has no configuration."""
     config: Any = getattr(model, "config", None)
     return config.get_text_config() if hasattr(config, "get_text_config") else config
-
-
-# Modules in evaluation mode by id: how many blocks use them, and the flag to restore.
-_evaluated: dict[int, tuple[int, bool]] = {}
-_evaluated_lock = Lock()
-
-
-@contextmanager
-def evaluation_mode(model: Any) -> Iterator[None]:
-    """Run a block with the model in evaluation mode, and restore the mode of each module.
-
-    Several threads may do so with one model; the last to finish restores it. Flags are set
-    directly, because a module may override `train` to change its weights.
-    """
-    modules = list(model.modules())
-    with _evaluated_lock:
-        for module in modules:
-            users, training = _evaluated.get(id(module), (0, module.training))
-            _evaluated[id(module)] = (users + 1, training)
-            if module.training:
-                module.training = False
-    try:
-        yield
-    finally:
-        with _evaluated_lock:
-            for module in modules:
-                users, training = _evaluated.pop(id(module))
-                if users > 1:
-                    _evaluated[id(module)] = (users - 1, training)
-                elif training:
-                    module.training = True
-
-
-@contextmanager
-def on_device(model: Any, device: Any) -> Iterator[None]:
-    """Run a block with the model on a device, and move the model back afterwards.
-
-    device: anything that `torch.device` takes; None leaves the model where it is.
-    Raises InputError if the model cannot be moved there, or is spread over several devices.
-    """
-    if device is None:
-        yield
-        return
-    before = sorted({str(weights.device) for weights in model.parameters()})
-    if len(before) > 1 or is_offloaded(model):
-        raise InputError(
-            f"device is {device}, and the model is spread over {', '.join(before)} or offloaded",
-            expected="a model on one device",
-            fix="Leave device out, or load the model without device_map.",
-        )
-    try:
-        move_model(model, device)
-        yield
-    finally:
-        if before:
-            model.to(before[0])
-
-
-def check_device(device: Any) -> None:
-    """Raise InputError unless torch can use a device here; None is the default."""
-    if device is not None:
-        move_model(import_optional("torch", "using a device").nn.Linear(1, 1), device)
-
-
-def move_model(model: Any, device: Any) -> None:
-    """Move a model to a device. Raises InputError if it cannot be moved there."""
-    torch = import_optional("torch", "moving a model to a device")
-    try:
-        place = torch.device(device)
-        if place.type == "meta":
-            raise RuntimeError("tensors on meta have no values")
-        model.to(place)
-    except Exception as error:  # torch raises many kinds of errors
-        raise InputError(
-            f"the model cannot be moved to the device {quote(device)} ({first_line(error)})",
-            expected='a device that torch can use here, such as "cpu" or "cuda"',
-            fix="Choose another device with --device (device=...).",
-        ) from error
-
-
-def load_checkpoint(name: str, tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
-    """Load the checkpoint in a folder or of a hub name, with the class that it was saved from.
-
-    tasks: the tasks to choose from. Returns the task and the model.
-    Raises FileError if the checkpoint is missing or broken, has no safetensors weights, lacks some
-    of them, or needs its own code.
-    """
-    import_optional("transformers", "loading a model")
-    config = read_config(name)
-    _check_no_remote_code(name, config)
-    _check_safetensors(name)
-    task, loader = find_loader(config, tasks)
-    try:
-        with hub_access(name), errors_only():
-            model, report = loader.from_pretrained(
-                name,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # check_weights names them
-            )
-    except Exception as error:  # transformers raises many kinds of errors
-        raise FileError(
-            f"{name} cannot be loaded ({first_line(error)})",
-            expected="a checkpoint as model.save_pretrained writes it",
-            fix="Check the folder, or save the model again.",
-        ) from error
-    check_weights(name, task, report)
-    return task, model
-
-
-def find_loader(config: Mapping[str, Any], tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
-    """Return the task of a configuration, and the class of transformers that loads the model."""
-    transformers = import_optional("transformers", "loading a model")
-    row = _find_row(config.get("architectures") or [], tasks)
-    task, _, loader = row or ("encoder", "", "AutoModel")
-    return task, getattr(transformers, loader)
-
-
-def find_task(classes: Iterable[str], tasks: tuple[TaskRow, ...]) -> Task:
-    """Return the task of the first class that transformers lists; "encoder" if it lists none.
-
-    >>> find_task(["GPT2LMHeadModel"], TEXT_TASKS), find_task(["BertModel"], TEXT_TASKS)
-    ('causal_lm', 'encoder')
-    """
-    row = _find_row(classes, tasks)
-    return "encoder" if row is None else row[0]
-
-
-def _find_row(classes: Iterable[str], tasks: tuple[TaskRow, ...]) -> TaskRow | None:
-    tables = _task_tables()
-    for name in classes:
-        for row in tasks:
-            for entry in getattr(tables, row[1]).values():  # a class or a tuple of classes
-                if name == entry or (not isinstance(entry, str) and name in entry):
-                    return row
-    return None
-
-
-def _task_tables() -> Any:
-    return import_optional("transformers.models.auto.modeling_auto", "finding a model's task")
-
-
-def read_config(name: str) -> dict[str, Any]:
-    """Read the configuration of a checkpoint as plain JSON, without running anything."""
-    from transformers import PretrainedConfig
-
-    folder = Path(name)
-    _check_folder(name, folder)
-    try:
-        with hub_access(name):
-            config: Any = PretrainedConfig.get_config_dict(name)[0]
-    except (AttributeError, OSError, TypeError, ValueError) as error:
-        if folder.is_dir():
-            raise _invalid_config(name, first_line(error)) from error
-        # Hub names have no spaces.
-        is_text = " The text comes before the model: explain(text, model)." if " " in name else ""
-        where = "in the cache or on the hub"
-        if not is_reachable():
-            where = "in the cache, and the hub cannot be reached"
-        raise FileError(
-            f"there is no folder {name}, and no model of that name {where}",
-            expected="a hub name, or a folder written by model.save_pretrained",
-            fix=f"Check the name. Without a network, use a folder.{is_text}",
-        ) from error
-    if not isinstance(config, dict):
-        raise _invalid_config(name, f"it holds a {type(config).__name__}")
-    return config
-
-
-def is_adapter(name: str) -> bool:
-    """Whether a folder holds an adapter, as PEFT writes it, instead of a model."""
-    return isfile(join(name, "adapter_config.json"))  # noqa: PTH113, PTH118 - names may be too long
-
-
-def _check_name(name: str) -> None:
-    """Raise FileError for a name that neither a folder nor a model on the hub can have."""
-    if not name or len(name) > MAX_NAME or not name.isprintable():
-        raise FileError(
-            f"the model or tokenizer is {quote(name)}",
-            expected="a hub name, or a folder written by save_pretrained",
-            fix="Check the name. The text comes before the model: explain(text, model).",
-        )
-
-
-def _check_folder(name: str, folder: Path) -> None:
-    """Raise FileError if the path exists and cannot be a checkpoint."""
-    _check_name(name)
-    if folder.is_file():
-        raise FileError(
-            f"{name} is a file",
-            expected="the folder with config.json and model.safetensors",
-            fix=f"Use the folder {folder.parent}.",
-        )
-    if is_adapter(name):
-        raise FileError(
-            f"the folder {name} holds an adapter, and peft is not installed",
-            expected="a whole model, or peft",
-            fix="Install it: pip install peft. Or merge the adapter into its model, and save that "
-            "with save_pretrained.",
-        )
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise FileError(
-            f"the folder {name} has no config.json",
-            expected="a checkpoint as model.save_pretrained writes it",
-            fix="Use the folder that contains config.json.",
-        )
-
-
-def _invalid_config(name: str, reason: str) -> FileError:
-    return FileError(
-        f"{name}/config.json cannot be read ({reason})",
-        expected="a JSON object",
-        fix="Save the model again.",
-    )
-
-
-def _check_no_remote_code(name: str, config: dict[str, Any]) -> None:
-    """Raise FileError if loading the checkpoint would run Python code that comes with it."""
-    transformers = import_optional("transformers", "loading a model")
-    is_known = config.get("model_type") in transformers.CONFIG_MAPPING
-    classes = [str(name) for name in config.get("architectures") or []]
-    if not config.get("auto_map") or (is_known and all(hasattr(transformers, c) for c in classes)):
-        return
-    raise FileError(
-        f"{name} needs Python code that comes with it (auto_map in config.json) for the class "
-        f"{', '.join(classes) or 'it names'}, and attnflow never runs such code",
-        expected="a model whose class is in transformers",
-        fix="If you trust the code, load the model yourself and pass the object as model=...",
-    )
-
-
-def _check_safetensors(name: str) -> None:
-    """Raise FileError if there are no safetensors weights."""
-    from transformers.utils.hub import cached_file
-
-    for file in WEIGHTS_FILES:
-        try:
-            with hub_access(name):
-                if cached_file(name, file):
-                    return
-        except OSError:
-            continue
-    given, fix = _describe_weights(Path(name)) if Path(name).is_dir() else ("", OTHER_WEIGHTS)
-    raise FileError(
-        f"{name} has no safetensors weights{f' ({given})' if given else ''}",
-        expected="model.safetensors",
-        fix=fix,
-    )
-
-
-OTHER_WEIGHTS = "Use a checkpoint with model.safetensors; most models on the hub have one."
-
-
-def _describe_weights(folder: Path) -> tuple[str, str]:
-    """Return what weights a folder has in place of safetensors, and what to do about it."""
-    from attnflow.models.conversion import find_pickles
-
-    others = sorted(folder.glob("*.safetensors"))
-    pickles = find_pickles(folder)
-    quantized = sorted(folder.glob(f"*{GGUF}"))
-    foreign = sorted(path for end in FOREIGN_WEIGHTS for path in folder.rglob(f"*{end}"))
-    if others:
-        return f"only {others[0].name}", f"If these are the weights, rename {others[0].name}."
-    if pickles:
-        given = f"only {pickles[0].name}, a pickle, which can run code when it is read"
-        return given, f"Convert it, with its tokenizer: attnflow convert {folder}"
-    if quantized:
-        return f"only {quantized[0].name}", f"Use the file itself as the model: {quantized[0]}"
-    if foreign:
-        kind = FOREIGN_WEIGHTS[foreign[0].suffix]
-        given = f"only {foreign[0].name}, weights for {kind}, which cannot be converted"
-        return given, f"Use the PyTorch checkpoint that it was made from. {OTHER_WEIGHTS}"
-    return "no weights at all", OTHER_WEIGHTS
-
-
-@contextmanager
-def errors_only() -> Iterator[None]:
-    """Hide the warnings that transformers logs; ours say what matters."""
-    logger = getLogger("transformers")
-    before = logger.level
-    logger.setLevel(ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-def check_weights(name: str, task: Task, report: Mapping[str, Any]) -> None:
-    """Raise FileError if the model has weights that the checkpoint lacks: they would be random."""
-    # Nothing depends on the pooler of an encoder.
-    lost = sorted(key for key in report["missing_keys"] if task != "encoder" or "pooler" not in key)
-    lost += [
-        f"{key} ({list(saved)} instead of {list(needed)})"
-        for key, saved, needed in sorted(report.get("mismatched_keys", ()))
-    ]
-    if lost:
-        more = f" and {len(lost) - NAMED_WEIGHTS} more" if len(lost) > NAMED_WEIGHTS else ""
-        raise FileError(
-            f"{name} lacks {len(lost)} of the weights that its class needs: "
-            f"{', '.join(lost[:NAMED_WEIGHTS])}{more}",
-            expected=f"all weights of a model of the kind {task!r}; others would be random",
-            fix="Use a checkpoint that was trained for its task, or name the class that it was "
-            "saved from in `architectures` of its config.json.",
-        )
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, to quote it in another message."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

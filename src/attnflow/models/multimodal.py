@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from attnflow.arrays import to_numpy
-from attnflow.errors import FileError, InputError, quote
+from attnflow.errors import FileError, InputError, first_line, quote
 from attnflow.explanation import ImageGrid
 from attnflow.models.hub import hub_access
 from attnflow.models.inputs import EncodedText, name_tokens
-from attnflow.models.loading import LoadedModel, first_line
+from attnflow.models.loading import LoadedModel
 from attnflow.models.vision import open_image, to_png, to_rgb, unnormalize
 from attnflow.optional import import_optional
 from attnflow.units import find_words

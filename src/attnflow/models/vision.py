@@ -1,6 +1,6 @@
 """Vision models: loading a model with its image processor, and turning images into tensors.
 
-The rules for checkpoints are those of `attnflow.models.loading`: weights from safetensors only,
+The rules for checkpoints are those of `attnflow.models.checkpoint`: weights from safetensors only,
 and no code from a checkpoint. `attnflow.explainer.explain_image` computes the explanation.
 """
 
@@ -16,22 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.arrays import shape_text, to_numpy
-from attnflow.errors import FileError, InputError, quote
+from attnflow.errors import FileError, InputError, first_line, quote
 from attnflow.explanation import ImageGrid
 from attnflow.models.builtin import find_adapter, find_verb_number
-from attnflow.models.hub import hub_access
-from attnflow.models.loading import (
+from attnflow.models.checkpoint import (
     GGUF,
-    LoadedModel,
     Task,
     TaskRow,
-    find_source,
     find_task,
-    first_line,
     is_adapter,
     load_checkpoint,
     read_config,
 )
+from attnflow.models.hub import hub_access
+from attnflow.models.loading import LoadedModel, find_source
 from attnflow.models.wrappers import unwrap
 from attnflow.optional import import_optional
 

@@ -15,7 +15,8 @@ from attnflow.errors import AttnflowError, InputError
 from attnflow.evaluation.perturbation import Curves, bins, comprehensiveness, sufficiency
 from attnflow.explanation import Explanation, Origin
 from attnflow.methods.registry import METHODS, default_methods
-from attnflow.models.loading import evaluation_mode, load_model
+from attnflow.models.loading import load_model
+from attnflow.models.model_state import evaluation_mode
 from attnflow.models.multimodal import EncodedTextWithImages
 from attnflow.models.vision import load_image_model
 from attnflow.presentation import edges_name

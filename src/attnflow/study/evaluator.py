@@ -22,7 +22,8 @@ from attnflow.evaluation.orders import Sign
 from attnflow.evaluation.perturbation import Curves, aopc_limits, grid
 from attnflow.importance.replacement import resolve_replacement
 from attnflow.importance.target import check_task
-from attnflow.models.loading import evaluation_mode, load_model, move_model
+from attnflow.models.loading import load_model
+from attnflow.models.model_state import evaluation_mode, move_model
 from attnflow.models.vision import is_image_model, load_image_model
 from attnflow.optional import import_optional
 from attnflow.study.case import Question, make_case

@@ -17,7 +17,7 @@ from torch.nn.utils import parametrize
 
 from attnflow.errors import FileError
 from attnflow.models.builtin import ADAPTER_FILE, find_encoder
-from attnflow.models.loading import Task, errors_only
+from attnflow.models.checkpoint import Task, errors_only
 from attnflow.optional import import_optional
 from attnflow.storage import write_atomic
 

@@ -29,9 +29,8 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2ForSequenceClassification, PreTrainedTokenizerFast
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from attnflow.errors import FileError
+from attnflow.errors import FileError, first_line
 from attnflow.models.builtin import NUMBERS, VERB_NUMBER_TYPE
-from attnflow.models.loading import first_line
 
 MAX_TOKENS = 64  # with [CLS]; sentences of the data have at most 50
 

@@ -22,7 +22,7 @@ from attnflow.models.capture.call import (
     name_layers,
 )
 from attnflow.models.capture.mixers import find_mixers, observe_mixers
-from attnflow.models.loading import evaluation_mode
+from attnflow.models.model_state import evaluation_mode
 from attnflow.models.wrappers import unwrap, without_compilation
 
 

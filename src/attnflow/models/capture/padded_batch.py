@@ -25,7 +25,7 @@ from attnflow.models.capture.forward import check_arguments
 from attnflow.models.capture.merge import merge_call
 from attnflow.models.capture.mixers import find_mixers
 from attnflow.models.capture.roles import Roles
-from attnflow.models.loading import evaluation_mode
+from attnflow.models.model_state import evaluation_mode
 
 
 def supports_padded_batches(model: nn.Module) -> bool:

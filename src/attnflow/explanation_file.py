@@ -1,0 +1,139 @@
+"""Files of explanations: one safetensors file with arrays and a JSON header.
+
+`Explanation.save` and `Explanation.load` call the functions here. `attnflow.storage` reads and
+writes the file itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from attnflow import storage
+from attnflow.attentions import Attentions
+from attnflow.attribution import read_offsets
+from attnflow.errors import FileError, InputError
+from attnflow.explanation import Explanation, ImageGrid
+from attnflow.graph import AttentionGraph
+from attnflow.predictions import Answer, Outcome, Prediction, Segment
+from attnflow.units import Units
+
+KIND = "explanation"
+
+
+def write_explanation(path: str | PathLike[str], explanation: Explanation) -> None:
+    """Write an explanation whose arrays are NumPy's to a file."""
+    arrays, header = _pack(explanation)
+    storage.write(path, kind=KIND, arrays=arrays, header=header)
+
+
+def read_explanation(path: str | PathLike[str]) -> Explanation:
+    """Read a file written by `write_explanation`.
+
+    Raises FileError if the file has another format.
+    """
+    arrays, header = storage.read(path, kind=KIND)
+    try:
+        return _unpack(arrays, header)
+    except (KeyError, TypeError, IndexError, InputError) as error:
+        raise FileError(
+            f"{path} is not a complete explanation ({error})",
+            expected="a file written by Explanation.save",
+            fix="Save it again.",
+        ) from error
+
+
+def _pack(explanation: Explanation) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays and the JSON header of a file."""
+    graph, image = explanation.graph, explanation.image
+    arrays = {"weights": graph.weights, "attention": graph.attention}
+    optional = {"carried": graph.carried, "receptive_field": graph.receptive_field}
+    arrays |= {name: array for name, array in optional.items() if array is not None}
+    if explanation.heads is not None:
+        arrays |= {f"heads.{i}": layer for i, layer in enumerate(explanation.heads.layers)}
+    if image is not None:
+        arrays["image"] = np.frombuffer(image.png, dtype=np.uint8)
+    header = {
+        "text": explanation.text,
+        "tokens": explanation.tokens,
+        "special": explanation.special,
+        "words": asdict(explanation.words),
+        "position": explanation.position,
+        "prediction": explanation.prediction and asdict(explanation.prediction),
+        "model": explanation.model,
+        "offsets": explanation.offsets,
+        "answer": explanation.answer and asdict(explanation.answer),
+        "segments": [asdict(segment) for segment in explanation.segments],
+        "positions": explanation.positions,
+        "graph": {
+            "tokens": graph.tokens,
+            "residual_weights": graph.residual_weights,
+            "causal": graph.causal,
+            "widths": graph.widths,
+            "settings": dict(graph.settings),
+        },
+        "image": image and {key: value for key, value in vars(image).items() if key != "png"},
+    }
+    return arrays, header
+
+
+def _unpack(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> Explanation:
+    labels = header["graph"]
+    graph = AttentionGraph(
+        weights=arrays["weights"],
+        attention=arrays["attention"],
+        tokens=tuple(labels["tokens"]),
+        residual_weights=labels["residual_weights"] and tuple(labels["residual_weights"]),
+        causal=labels["causal"],
+        widths=tuple(labels["widths"]),
+        carried=arrays.get("carried"),
+        receptive_field=arrays.get("receptive_field"),
+        settings=labels["settings"],
+    )
+    layers = [
+        arrays[f"heads.{i}"] for i in range(sum(name.startswith("heads.") for name in arrays))
+    ]
+    prediction, image, words = header["prediction"], header["image"], header["words"]
+    return Explanation(
+        text=header["text"],
+        tokens=tuple(header["tokens"]),
+        special=tuple(header["special"]),
+        words=Units(
+            tuple(words["texts"]),
+            tuple(tuple(group) for group in words["groups"]),
+            tuple(words["special"]),
+        ),
+        position=header["position"],
+        prediction=prediction and _read_prediction(prediction),
+        graph=graph,
+        image=image and ImageGrid(png=bytes(arrays["image"]), **image),
+        heads=Attentions(layers, graph.tokens) if layers else None,
+        model=header["model"],
+        offsets=read_offsets(header["offsets"]),
+        answer=_read_answer(header.get("answer")),
+        segments=tuple(Segment(**segment) for segment in header.get("segments", ())),
+        positions=tuple(header.get("positions", ())),
+    )
+
+
+def _read_prediction(values: Mapping[str, Any]) -> Prediction:
+    top = tuple(Outcome(**outcome) for outcome in values["top"])
+    return Prediction(values["kind"], top, Outcome(**values["target"]))
+
+
+def _read_answer(values: Mapping[str, Any] | None) -> Answer | None:
+    if values is None:
+        return None
+    offsets = read_offsets(values["offsets"])
+    assert offsets is not None
+    return Answer(
+        text=values["text"],
+        first=values["first"],
+        start=values["start"],
+        steps=tuple(_read_prediction(step) for step in values["steps"]),
+        offsets=offsets,
+        special=tuple(values["special"]),
+        settings=values["settings"],
+    )

@@ -46,6 +46,24 @@ def test_a_trained_model_can_be_loaded(tmp_path):
     assert loaded.n_layers == 1
 
 
+def test_several_seeds_are_trained_side_by_side(tmp_path):
+    options = ("--epochs", 1, "--device", "cpu", "--seed", 3)
+    result = run("--out", tmp_path, "--seeds", 2, *options)
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines()[-2:] == [
+        f"attnflow: wrote {tmp_path / 'seed-3'}",
+        f"attnflow: wrote {tmp_path / 'seed-4'}",
+    ]
+    first, second = (load_model(tmp_path / f"seed-{seed}").model for seed in (3, 4))
+    weights = second.state_dict()
+    assert not any(
+        torch.equal(part, weights[name])
+        for name, part in first.state_dict().items()
+        if part.dim() > 1
+    )
+    assert json.loads((tmp_path / "seed-4" / "accuracy.json").read_text())["development"] > 0
+
+
 def test_a_finished_training_is_not_repeated(tmp_path):
     options = ("--out", tmp_path, "--epochs", 1, "--device", "cpu")
     first = run(*options)
@@ -54,8 +72,8 @@ def test_a_finished_training_is_not_repeated(tmp_path):
     assert again.stdout == first.stdout
     other = run(*options, "--resume", "--seed", 5)
     assert other.exit_code == 2
-    assert "seed 0" in other.stderr
-    assert "seed 5" in other.stderr
+    assert "seed [0]" in other.stderr
+    assert "seed [5]" in other.stderr
 
 
 def test_missing_data(tmp_path):

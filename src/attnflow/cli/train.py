@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="train")
 
 
-def verb_number(
+def verb_number(  # noqa: PLR0913 - the options of the command
     *,
     out: OutOption,
     data: Annotated[
@@ -56,6 +56,14 @@ def verb_number(
     seed: Annotated[
         int, typer.Option(min=0, help="The seed of the initial weights and the batches.")
     ] = 0,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Train this many models side by side, with the seeds from --seed on, each in a "
+            "folder of its own.",
+        ),
+    ] = 1,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="The number of epochs. Default: 10.")
     ] = None,
@@ -69,14 +77,14 @@ def verb_number(
 ) -> None:
     """Train a model that predicts whether the verb after a text is singular or plural.
 
-    Example: attnflow train verb-number --data ./data --out ./my-model --seed 1
+    Example: attnflow train verb-number --data ./data --out ./my-models --seeds 5
     """
     with clear_errors():
         _import_torch()
         _check_device(device)
         from attnflow.models.builtin.verb_number import save_verb_number
         from attnflow.paper.verb_number.splits import split_folder, split_grammar
-        from attnflow.paper.verb_number.trainer import Recipe, train
+        from attnflow.paper.verb_number.trainer import Recipe, train_together
 
         recipe = Recipe(seed=seed, causal=causal)
         recipe = replace(
@@ -84,18 +92,21 @@ def verb_number(
             epochs=epochs or recipe.epochs,
             batch_size=batch_size or recipe.batch_size,
         )
+        recipes = [replace(recipe, seed=seed + i) for i in range(seeds)]
         split = split_grammar() if data is None else split_folder(data)
         with _shown_progress() as progress:
-            trained = train(
+            models = train_together(
                 split,
-                recipe,
+                recipes,
                 checkpoint=out / CHECKPOINT,
                 resume=resume,
                 device=device,
                 progress=progress,
             )
-        save_verb_number(trained.model, trained.vocabulary, out)
-        _report(trained.accuracy, out)
+        for recipe, trained in zip(recipes, models, strict=True):
+            folder = out if seeds == 1 else out / f"seed-{recipe.seed}"
+            save_verb_number(trained.model, trained.vocabulary, folder)
+            _report(trained.accuracy, folder)
 
 
 def minilm_sst2(

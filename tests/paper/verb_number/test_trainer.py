@@ -8,7 +8,7 @@ import torch
 from attnflow.errors import FileError, InputError
 from attnflow.paper.verb_number import trainer
 from attnflow.paper.verb_number.splits import Split, make_vocabulary, split_grammar
-from attnflow.paper.verb_number.trainer import Recipe, learning_rate, train
+from attnflow.paper.verb_number.trainer import Recipe, learning_rate, train, train_together
 from tests.refusal import refusal
 
 TINY = Recipe(epochs=2, batch_size=32, sizes={"n_layer": 2, "n_head": 2, "n_embd": 16}, dropout=0.1)
@@ -57,7 +57,7 @@ def test_the_loss_decreases_and_is_logged(split, caplog):
         train(split, TINY, device="cpu", progress=lambda *step: steps.append(step))
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0].startswith("epoch 1 of 2: loss ")
-    losses = [float(line.split()[5].strip(",")) for line in lines]
+    losses = [float(line.split()[5].strip(";")) for line in lines]
     assert losses[1] < losses[0]
     assert steps == [(1, 2), (2, 2)]
 
@@ -92,7 +92,7 @@ def test_a_resumed_training_gives_the_same_weights(split, tmp_path, causal):
 def test_checkpoints_of_other_trainings_are_rejected(split, tmp_path):
     path = tmp_path / "training.pt"
     train(split, replace(TINY, epochs=1), checkpoint=path, device="cpu")
-    with refusal(FileError, path, "seed 0", "seed 1"):
+    with refusal(FileError, path, "seed [0]", "seed [1]"):
         train(split, replace(TINY, epochs=1, seed=1), checkpoint=path, resume=True, device="cpu")
     path.write_bytes(b"nothing")
     with refusal(FileError, path, "Delete it"):
@@ -106,6 +106,10 @@ def test_checkpoints_leave_no_temporary_files(split, tmp_path):
 
 
 def test_invalid_settings(split):
+    with refusal(InputError, "no recipe"):
+        train_together(split, [])
+    with refusal(InputError, "batch_size is 32 and 8", "the same"):
+        train_together(split, [TINY, replace(TINY, batch_size=8)])
     with refusal(InputError, "epochs is 0", "1 or more"):
         train(split, replace(TINY, epochs=0))
     with refusal(InputError, "unknown_rate is 1", "less than 1"):
@@ -135,8 +139,7 @@ def test_dropout_of_attention_is_a_setting_of_its_own(split):
 
 
 def test_the_learning_rate_warms_up_and_decays():
-    recipe = Recipe(learning_rate=1.0, warm_up=0.1)
-    rates = [learning_rate(step, 100, recipe) for step in range(100)]
+    rates = [learning_rate(step, 100, 0.1) for step in range(100)]
     assert rates[:10] == pytest.approx([0.1 * k for k in range(1, 11)])
     assert rates[10] == 1
     assert rates[55] == pytest.approx(0.5)

@@ -1,6 +1,6 @@
 """Examples as tensors: batches, augmentation, and the accuracy of a verb-number model on them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -55,32 +55,39 @@ def encode_examples(
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
     longest = int(lengths.max()) if rows else 1
     ids = torch.zeros(len(rows), longest, dtype=torch.long)
-    ids[torch.arange(longest) < lengths[:, None]] = torch.tensor([*chain.from_iterable(rows)])
+    ids[torch.arange(longest) < lengths[:, None]] = torch.tensor(
+        [*chain.from_iterable(rows)], dtype=torch.long
+    )
     labels = torch.tensor([NUMBERS.index(example.number) for example in examples])
     return EncodedExamples(ids, labels, lengths)
 
 
-def draw_batches(lengths: Tensor, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield the rows of each batch of an epoch, in random order.
+def draw_batches(lengths: Tensor, batch_size: int, seed: int, epoch: int) -> Tensor:
+    """Return the rows of each batch of an epoch, [batches, examples of a batch].
 
-    lengths: of all examples; those of a batch have similar lengths.
+    lengths: of all examples; those of a batch have similar lengths, and so have the batches at the
+    same place for other seeds. Examples that do not fill a batch are left out: with another epoch,
+    they are others. If there are fewer than `batch_size`, all are in one batch.
     """
+    generator = torch.Generator().manual_seed(seed * 10_000 + epoch)
     rows = torch.randperm(len(lengths), generator=generator)
+    size = min(batch_size, len(lengths))
     batches: list[Tensor] = []
-    for pool in torch.split(rows, batch_size * POOL_SIZE):
+    for pool in torch.split(rows[: len(rows) // size * size], size * POOL_SIZE):
         order = lengths[pool].argsort(stable=True)
-        batches += torch.split(pool[order], batch_size)
-    for i in torch.randperm(len(batches), generator=generator).tolist():
-        yield batches[i]
+        batches += torch.split(pool[order], size)
+    generator.manual_seed(epoch)  # whatever the seed
+    return torch.stack(batches)[torch.randperm(len(batches), generator=generator)]
 
 
-def replace_words(ids: Tensor, rate: float) -> Tensor:
+def replace_words(ids: Tensor, rates: Tensor) -> Tensor:
     """Replace a share of the words and tags by [UNK].
 
-    ids: [examples, tokens]. Random numbers come from torch's default generator.
+    ids: [models, examples, tokens]. rates: [models].
+    Random numbers come from torch's default generator.
     """
-    is_replaced = (ids >= len(SPECIAL)) & (torch.rand(ids.shape, device=ids.device) < rate)
-    return ids.masked_fill(is_replaced, SPECIAL.index(UNKNOWN))
+    is_drawn = torch.rand(ids.shape, device=ids.device) < rates[:, None, None]
+    return ids.masked_fill((ids >= len(SPECIAL)) & is_drawn, SPECIAL.index(UNKNOWN))
 
 
 def predict_numbers(

@@ -6,9 +6,8 @@ last weights.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from io import BytesIO
 from logging import getLogger
@@ -19,17 +18,17 @@ from time import monotonic
 from typing import Any
 
 import torch
-from torch import nn
 
 from attnflow.errors import FileError, InputError
 from attnflow.models.builtin.verb_number import VerbNumberConfig, VerbNumberModel
 from attnflow.paper.verb_number.encoded_examples import (
-    EncodedExamples,
+    EVALUATION_BATCH,
     accuracy,
     draw_batches,
     encode_examples,
     replace_words,
 )
+from attnflow.paper.verb_number.ensemble import Dropout, Ensemble
 from attnflow.paper.verb_number.splits import Split, make_vocabulary
 from attnflow.progress import Progress
 from attnflow.storage import write_atomic
@@ -44,6 +43,7 @@ class Recipe:
     warm_up: the share of steps in which the learning rate rises.
     dropout: of embeddings and of the outputs of blocks. attention_dropout: of attention weights.
     unknown_rate: the share of words and tags that become [UNK] in each batch.
+    label_smoothing: the share of each label that is spread over both numbers.
     attractor_copies: how often an epoch has each example that is known to have attractors.
     average_decay: the decay of the moving average of the weights, per step.
     sizes: model sizes that differ from the paper's, by their names in VerbNumberConfig.
@@ -57,11 +57,19 @@ class Recipe:
     dropout: float = 0.1
     attention_dropout: float = 0.3
     unknown_rate: float = 0.1
+    label_smoothing: float = 0.0
     attractor_copies: int = 3
     average_decay: float = 0.999
     sizes: dict[str, int] = field(default_factory=dict)
     seed: int = 0
     causal: bool = False
+
+
+# Settings that models trained side by side can have of their own.
+OWN_SETTINGS = (
+    *("learning_rate", "weight_decay", "dropout", "attention_dropout", "unknown_rate"),
+    *("label_smoothing", "seed"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,46 +81,46 @@ class Trained:
     accuracy: dict[str, float]
 
 
-def train(
+def train(split: Split, recipe: Recipe | None = None, **options: Any) -> Trained:
+    """Train one model on a split. options: those of `train_together`."""
+    return train_together(split, [recipe or Recipe()], **options)[0]
+
+
+def train_together(
     split: Split,
-    recipe: Recipe | None = None,
+    recipes: Sequence[Recipe],
     *,
     checkpoint: str | Path | None = None,
     resume: bool = False,
     device: Any = None,
     progress: Progress | None = None,
-) -> Trained:
-    """Train the model on a split.
+) -> list[Trained]:
+    """Train models side by side, as one ensemble: on a GPU, several take little longer than one.
 
+    recipes: one for each model. They may differ in OWN_SETTINGS.
     checkpoint: a file to write after each epoch. resume: continue from that file if it exists; it
-    must come from a training with the same recipe and data.
+    must come from a training with the same recipes and data.
     device: default, a GPU if there is one. progress: called with the epochs done and in total.
     The state of torch's random number generator is restored.
     Raises InputError for invalid settings, FileError for a checkpoint that does not match,
     DiskError if the checkpoint cannot be written.
     """
-    recipe = recipe or Recipe()
-    _check_settings(recipe, split)
+    _check_settings(recipes, split)
     torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    vocabulary = make_vocabulary(split.training)
-    hard = tuple(example for example in split.training if example.attractors)
-    chosen = split.training + hard * (recipe.attractor_copies - 1)
-    examples = encode_examples(chosen, vocabulary).to(torch_device)
     is_cuda = torch_device.type == "cuda"
+    vocabulary = make_vocabulary(split.training)
+    epochs = recipes[0].epochs
     with torch.random.fork_rng(devices=[torch_device] if is_cuda else []), _tensor_cores(is_cuda):
-        training = Training(recipe, examples, len(vocabulary))
+        training = Training(recipes, split, vocabulary, torch_device)
         if resume and checkpoint is not None and Path(checkpoint).exists():
             training.restore(read_checkpoint(checkpoint, training.settings()))
-        while training.epoch < recipe.epochs:
-            _train_epoch(training, split, vocabulary)
+        while training.epoch < epochs:
+            _train_epoch(training)
             if checkpoint is not None:
                 write_checkpoint(checkpoint, training.settings(), training.state())
             if progress is not None:
-                progress(training.epoch, recipe.epochs)
-    model = training.average.cpu()
-    sets = {"development": split.dev, **split.test}
-    scores = {name: accuracy(model, examples, vocabulary) for name, examples in sets.items()}
-    return Trained(model, vocabulary, scores)
+                progress(training.epoch, epochs)
+        return training.finish()
 
 
 @contextmanager
@@ -126,140 +134,184 @@ def _tensor_cores(enabled: bool) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _check_settings(recipe: Recipe, split: Split) -> None:
-    for name in ("epochs", "batch_size", "attractor_copies"):
-        value = getattr(recipe, name)
-        if value < 1:
-            raise InputError(f"{name} is {value}", expected="1 or more", fix=f"Increase {name}.")
-    for name in ("dropout", "attention_dropout", "unknown_rate"):
-        value = getattr(recipe, name)
-        if not 0 <= value < 1:
-            raise InputError(
-                f"{name} is {value}", expected="0 or more, and less than 1", fix="It is a share."
-            )
+def _check_settings(recipes: Sequence[Recipe], split: Split) -> None:
+    if not recipes:
+        raise InputError("no recipe was given", expected="one for each model", fix="Add one.")
+    for recipe in recipes:
+        for name in ("epochs", "batch_size", "attractor_copies"):
+            if (value := getattr(recipe, name)) < 1:
+                raise InputError(
+                    f"{name} is {value}", expected="1 or more", fix=f"Increase {name}."
+                )
+        for name in ("dropout", "attention_dropout", "unknown_rate", "label_smoothing"):
+            if not 0 <= (value := getattr(recipe, name)) < 1:
+                raise InputError(
+                    f"{name} is {value}",
+                    expected="0 or more, and less than 1",
+                    fix="It is a share.",
+                )
+        for name in sorted({*asdict(recipe)} - {*OWN_SETTINGS}):
+            first, value = getattr(recipes[0], name), getattr(recipe, name)
+            if value != first:
+                raise InputError(
+                    f"{name} is {first} and {value}",
+                    expected="the same for models that are trained side by side",
+                    fix="Train them one after the other.",
+                )
     if not split.training:
         raise InputError(
             "the split has no training examples", expected="at least one", fix="Add some."
         )
 
 
-def _train_epoch(training: "Training", split: Split, vocabulary: dict[str, int]) -> None:
-    """Train an epoch, and log the loss and the accuracy on the development set."""
+def _train_epoch(training: "Training") -> None:
+    """Train an epoch, and log the losses and the accuracies on the development set."""
     start = monotonic()
-    loss = training.train_epoch()
-    dev_accuracy = accuracy(training.average, split.dev, vocabulary)
+    losses = ", ".join(f"{loss:.4f}" for loss in training.train_epoch())
+    accuracies = ", ".join(f"{share:.4f}" for share in training.dev_accuracy())
     log.info(
-        "epoch %d of %d: loss %.4f, development accuracy %.4f, %.1f s",
-        *(training.epoch, training.recipe.epochs, loss, dev_accuracy, monotonic() - start),
+        "epoch %d of %d: loss %s; development accuracy %s; %.1f s",
+        *(training.epoch, training.recipes[0].epochs, losses, accuracies, monotonic() - start),
     )
 
 
 class Training:
-    """The state of a training: the model, the average of its weights, and the optimizer."""
+    """The state of a training: the ensemble, and how far it is."""
 
-    def __init__(self, recipe: Recipe, examples: EncodedExamples, vocabulary_size: int):
-        self.recipe, self.examples, self.device = recipe, examples, examples.ids.device
-        torch.manual_seed(recipe.seed)
-        config = VerbNumberConfig(
-            vocab_size=vocabulary_size,
-            is_decoder=recipe.causal,
-            activation_function="gelu_pytorch_tanh",  # GPT-2's, in one kernel
-            attn_pdrop=recipe.attention_dropout,
-            embd_pdrop=recipe.dropout,
-            resid_pdrop=recipe.dropout,
-            **recipe.sizes,
-        )
-        # Kernels of scaled dot-product attention are slow for short sequences with small heads.
-        config._attn_implementation = "eager"
-        model: Any = VerbNumberModel(config)
-        self.model: VerbNumberModel = model.to(self.device)
-        average: Any = deepcopy(self.model)
-        self.average: VerbNumberModel = average.eval().requires_grad_(False)
-        self.optimizer = _make_optimizer(self.model, recipe)
+    def __init__(
+        self,
+        recipes: Sequence[Recipe],
+        split: Split,
+        vocabulary: dict[str, int],
+        device: torch.device,
+    ) -> None:
+        self.recipes, self.split, self.vocabulary, self.device = recipes, split, vocabulary, device
+        hard = tuple(example for example in split.training if example.attractors)
+        chosen = split.training + hard * (recipes[0].attractor_copies - 1)
+        self.examples = encode_examples(chosen, vocabulary).to(device)
+        self.dev = encode_examples(split.dev, vocabulary).to(device)
+        self.ensemble = Ensemble([new_model(r, len(vocabulary)) for r in recipes], device)
+        self.is_compiled = device.type == "cuda"
+        self.ensemble.compile(self.is_compiled)
+        self.unknown_rates = self._setting("unknown_rate")
+        self.smoothing = self._setting("label_smoothing")
+        self.weight_decay = self._setting("weight_decay")[:, None]
+        self.peaks = self._setting("learning_rate")[:, None]
+        self.dropout: Dropout | None = None
+        if any(recipe.dropout or recipe.attention_dropout for recipe in recipes):
+            self.dropout = Dropout(self._setting("attention_dropout"), self._setting("dropout"))
         self.epoch, self.step = 0, 0
-        self.n_steps = recipe.epochs * -(-len(examples) // recipe.batch_size)
+        self.n_steps = recipes[0].epochs * max(len(self.examples) // recipes[0].batch_size, 1)
 
-    def train_epoch(self) -> float:
-        """Train for an epoch; return the mean loss of its batches."""
-        seed = self.recipe.seed * 10_000 + self.epoch
-        torch.manual_seed(seed)  # for dropout and replaced words
-        generator = torch.Generator().manual_seed(seed)
-        self.model.train()
-        total = torch.zeros((), device=self.device)
-        batches = list(draw_batches(self.examples.lengths, self.recipe.batch_size, generator))
-        for rows in batches:
-            loss = self._loss(self.examples.select(rows))
-            self._update(loss)
-            total += loss.detach()
+    def _setting(self, name: str) -> torch.Tensor:
+        """Return a setting of each model, [models]."""
+        values = [float(getattr(recipe, name)) for recipe in self.recipes]
+        return torch.tensor(values, device=self.device)
+
+    def train_epoch(self) -> list[float]:
+        """Train for an epoch; return the mean loss of the batches of each model."""
+        # For dropout and replaced words.
+        torch.manual_seed(self.recipes[0].seed * 10_000 + self.epoch)
+        size = self.recipes[0].batch_size
+        batches = torch.stack(
+            [draw_batches(self.examples.lengths, size, r.seed, self.epoch) for r in self.recipes], 1
+        )  # [batches, models, examples]
+        longest = self.examples.lengths[batches].amax((1, 2)).tolist()
+        total = torch.zeros(len(self.recipes), device=self.device)
+        for rows, n in zip(batches.to(self.device), longest, strict=True):
+            total += self._take_step(self.examples.ids[rows, :n], self.examples.labels[rows])
         self.epoch += 1
-        return float(total) / len(batches)
+        return (total / len(batches)).tolist()
 
-    def _loss(self, batch: EncodedExamples) -> torch.Tensor:
-        """Return the loss of the number of the verb."""
-        ids = replace_words(batch.ids, self.recipe.unknown_rate)
-        loss: torch.Tensor = self.model(ids, labels=batch.labels).loss
-        return loss
+    def _take_step(self, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Train on a batch of each model; return the losses [models].
 
-    def _update(self, loss: torch.Tensor) -> None:
-        """Take a step of the optimizer, and update the average."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.step, self.n_steps, self.recipe)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        self.step += 1
+        ids: [models, examples, tokens]. labels: [models, examples].
+        """
+        recipe = self.recipes[0]
         # A smaller decay in the first steps, because the initial weights are random.
-        decay = min(self.recipe.average_decay, (1 + self.step) / (10 + self.step))
-        with torch.no_grad():
-            means: list[torch.Tensor] = [*self.average.parameters()]
-            weights: list[torch.Tensor] = [*self.model.parameters()]
-            torch._foreach_lerp_(means, weights, 1 - decay)
+        decay = min(recipe.average_decay, (2 + self.step) / (11 + self.step))
+        rates = self.peaks * learning_rate(self.step, self.n_steps, recipe.warm_up)
+        try:
+            losses = self.ensemble.loss(
+                replace_words(ids, self.unknown_rates), labels, self.dropout, self.smoothing
+            )
+            self.ensemble.step(losses, rates, self.weight_decay, self.step, decay)
+        except RuntimeError:
+            if not self.is_compiled:
+                raise
+            log.warning("the kernels cannot be compiled: training is slower", exc_info=True)
+            self.is_compiled = False
+            self.ensemble.compile(False)
+            return self._take_step(ids, labels)
+        self.step += 1
+        return losses.detach()
+
+    def dev_accuracy(self) -> list[float]:
+        """Return the accuracy of each model's average on the development set."""
+        correct = torch.zeros(len(self.recipes), device=self.device)
+        for rows in torch.split(torch.arange(len(self.dev)), EVALUATION_BATCH):
+            batch = self.dev.select(rows)
+            correct += (self.ensemble.predict(batch.ids).argmax(-1) == batch.labels).sum(-1)
+        return (correct / max(len(self.dev), 1)).tolist()
+
+    def finish(self) -> list[Trained]:
+        """Return the averages as models, with their accuracy on all held-out sets."""
+        sets = {"development": self.split.dev, **self.split.test}
+        trained = []
+        for recipe, weights in zip(self.recipes, self.ensemble.to_weights(), strict=True):
+            model = new_model(recipe, len(self.vocabulary))
+            model.load_state_dict(weights)
+            model.train(False)
+            model.to(self.device)  # type: ignore[arg-type]
+            scores = {
+                name: accuracy(model, examples, self.vocabulary) for name, examples in sets.items()
+            }
+            trained.append(Trained(model.cpu(), self.vocabulary, scores))
+        return trained
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that a checkpoint must share to be resumed."""
-        return {**asdict(self.recipe), "n_examples": len(self.examples), "n_steps": self.n_steps}
+        recipes = [asdict(recipe) for recipe in self.recipes]
+        own = {name: [recipe[name] for recipe in recipes] for name in OWN_SETTINGS}
+        return {**recipes[0], **own, "n_examples": len(self.examples), "n_steps": self.n_steps}
 
     def state(self) -> dict[str, Any]:
         """Return the state to resume from."""
-        return {
-            "epoch": self.epoch,
-            "step": self.step,
-            "model": self.model.state_dict(),
-            "average": self.average.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
+        return {"epoch": self.epoch, "step": self.step, **self.ensemble.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from a state."""
         self.epoch, self.step = state["epoch"], state["step"]
-        self.model.load_state_dict(state["model"])
-        self.average.load_state_dict(state["average"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        log.info("resumed after epoch %d of %d", self.epoch, self.recipe.epochs)
+        self.ensemble.restore(state)
+        log.info("resumed after epoch %d of %d", self.epoch, self.recipes[0].epochs)
 
 
-def learning_rate(step: int, n_steps: int, recipe: Recipe) -> float:
-    """Return the learning rate of a step: a linear warm-up, then a cosine decay to 0."""
-    warm_up = max(int(recipe.warm_up * n_steps), 1)
-    if step < warm_up:
-        return recipe.learning_rate * (step + 1) / warm_up
-    return recipe.learning_rate * (1 + cos(pi * (step - warm_up) / max(n_steps - warm_up, 1))) / 2
-
-
-def _make_optimizer(model: VerbNumberModel, recipe: Recipe) -> torch.optim.Optimizer:
-    """AdamW; biases and the scales of layer norms have no weight decay."""
-    matrices = [weights for weights in model.parameters() if weights.dim() > 1]
-    vectors = [weights for weights in model.parameters() if weights.dim() < 2]
-    return torch.optim.AdamW(
-        [
-            {"params": matrices, "weight_decay": recipe.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ],
-        lr=recipe.learning_rate,
-        betas=(0.9, 0.98),
-        fused=next(model.parameters()).is_cuda,
+def new_model(recipe: Recipe, vocabulary_size: int) -> VerbNumberModel:
+    """Return a model with random weights."""
+    torch.manual_seed(recipe.seed)
+    config = VerbNumberConfig(
+        vocab_size=vocabulary_size,
+        is_decoder=recipe.causal,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's, in one kernel
+        attn_pdrop=recipe.attention_dropout,
+        embd_pdrop=recipe.dropout,
+        resid_pdrop=recipe.dropout,
+        **recipe.sizes,
     )
+    config._attn_implementation = "eager"
+    return VerbNumberModel(config)
+
+
+def learning_rate(step: int, n_steps: int, warm_up: float) -> float:
+    """Return the learning rate of a step as a share of its maximum.
+
+    It rises linearly in a share `warm_up` of the steps, then decays to 0 as a cosine.
+    """
+    n_warm_up = max(int(warm_up * n_steps), 1)
+    if step < n_warm_up:
+        return (step + 1) / n_warm_up
+    return (1 + cos(pi * (step - n_warm_up) / max(n_steps - n_warm_up, 1))) / 2
 
 
 def write_checkpoint(path: str | Path, settings: dict[str, Any], state: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ def test_dlpack_that_numpy_cannot_hold_is_read_by_torch():
 def test_without_torch_such_an_array_names_what_to_install(monkeypatch):
     tensor = OnlyDLPack(torch.eye(2, dtype=torch.bfloat16))
     monkeypatch.setitem(sys.modules, "torch", None)
-    with refusal(MissingDependencyError, "pip install 'attnflow[torch]'"):
+    with refusal(MissingDependencyError, "pip install 'attnflow[models]'"):
         as_array(tensor, "weights")
 
 

@@ -5,6 +5,8 @@ import inspect
 import io
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 
@@ -16,6 +18,7 @@ from attnflow import Attentions, __version__
 from attnflow.cli import main as cli
 from attnflow.cli import options, trace
 from attnflow.errors import MissingDependencyError
+from attnflow.optional import EXTRAS
 from tests.weights import TWO_LAYERS, TWO_LAYERS_ROLLOUT
 
 
@@ -144,12 +147,26 @@ def test_version_and_help():
     text = run("trace", "--help").stdout
     assert "Example: attnflow trace attention.safetensors --method flow" in text
     assert "layers, heads, queries, keys" in " ".join(text.replace("│", " ").split())
-    assert run().exit_code == 2  # help, because a command is missing
+
+
+def test_without_a_command_three_commands_to_try_are_printed():
+    result = run()
+    assert result.exit_code == 0
+    shown = [line.strip() for line in result.stdout.splitlines() if line.startswith("  ")]
+    assert len(shown) == 3
+    names = [shlex.split(line)[:2] for line in shown]
+    assert all(program == "attnflow" and name in cli.COMMANDS for program, name in names)
+    assert "pip install" not in result.stdout
+
+
+def test_without_a_command_and_models_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(cli, "find_spec", lambda name: None if name == "torch" else name)
+    assert "pip install 'attnflow[models]'" in run().stdout
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_of_the_table_exists_and_has_the_help_of_the_table(name):
-    _, line = cli.COMMANDS[name]
+    line = cli.COMMANDS[name].line
     command = cli.load_command(name)
     assert command.name == name
     assert command.help.partition("\n\n")[0].replace("\n", " ") == line
@@ -182,7 +199,7 @@ def modules_after(*arguments):
 
 
 def test_a_command_loads_no_other_command():
-    modules = {module for module, _ in cli.COMMANDS.values()}
+    modules = {entry.module for entry in cli.COMMANDS.values()}
     assert modules & modules_after("--help") == set()
     assert modules & modules_after("explain", "--help") == {"attnflow.cli.explain"}
     assert modules & modules_after("trace", "--help") == {
@@ -269,3 +286,90 @@ def test_no_color_is_respected(path):
     assert "48;5;" in colored.stdout
     plain = run_process("trace", path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1")
     assert "48;5;" not in plain.stdout
+
+
+# Optional packages, which the fixture below hides in a process of its own.
+HIDE = """
+import importlib.abc, sys
+class Hide(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in {hidden!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hide())
+from attnflow.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (["explain", "a"], "models"),
+        (["explain-image", __file__, "--model", "m"], "images"),
+        (["convert", "{folder}"], "models"),
+        (["serve"], "serve"),
+        (["corpus", "run", "{text}", "--out", "{folder}/out"], "corpus"),
+        (["evaluate", "{text}", "--out", "{folder}/out"], "evaluation"),
+        (["reproduce", "table1"], "paper"),
+        (["train", "verb-number", "--out", "{folder}/out"], "paper"),
+    ],
+)
+def test_each_command_names_one_extra_with_all_that_it_needs(tmp_path, arguments, extra):
+    (tmp_path / "a.txt").write_text("a\n", encoding="utf-8")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    places = {"text": tmp_path / "a.txt", "folder": tmp_path}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", HIDE.format(hidden=set(EXTRAS))),
+            *(argument.format(**places) for argument in arguments),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("attnflow: ")
+    assert f"pip install 'attnflow[{extra}]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def complete(line, shell="bash"):
+    """What completion in a shell offers for the last word of a line."""
+    words = shlex.split(line) + ([""] if line.endswith(" ") else [])
+    done = run_process(
+        _ATTNFLOW_COMPLETE=f"complete_{shell}",
+        COMP_WORDS="\n".join(words),
+        COMP_CWORD=str(len(words) - 1),
+        COLUMNS="200",
+    )
+    return done.stdout.split()
+
+
+def test_commands_and_options_are_completed_in_bash():
+    assert complete("attnflow expl") == ["explain", "explain-image"]
+    assert set(complete("attnflow ")) == set(cli.COMMANDS)
+    assert "--method" in complete("attnflow explain --m")
+    assert complete("attnflow corpus sh") == ["show"]
+    assert "receptive_field" in complete("attnflow explain a --normalize ")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_installed_completion_works_in_bash(tmp_path):
+    program = tmp_path / "attnflow"
+    program.write_text(
+        f"#!{sys.executable}\nfrom attnflow.cli.main import main\nmain()\n", encoding="utf-8"
+    )
+    program.chmod(0o755)
+    script = (
+        'attnflow --install-completion bash >/dev/null; source "$HOME/.bashrc"; '
+        "COMP_WORDS=(attnflow corpus ch); COMP_CWORD=2; "
+        'set -- $(complete -p attnflow); name=${@: -2:1}; $name attnflow; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        env={**os.environ, "HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "check\n"

@@ -1,52 +1,94 @@
-"""The command line: a table of the commands, which are imported by name when they are called."""
+"""The command line: a table of the commands, which are imported by name when they are called.
+
+Shell completion comes from Typer: `attnflow --install-completion`.
+"""
 
 import os
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from io import TextIOWrapper
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-# The commands in the order of the help: the module that registers each, and its line of the help.
+
+class Entry(NamedTuple):
+    """A command in the table."""
+
+    module: str  # that registers it
+    line: str  # of the help
+    extra: str | None = None  # with all packages that it needs
+
+
+# The commands in the order of the help.
 COMMANDS = {
-    "explain": (
+    "explain": Entry(
         "attnflow.cli.explain",
         "Show what a model predicts for a text, or generates, and which tokens reach it.",
+        "models",
     ),
-    "explain-image": (
+    "explain-image": Entry(
         "attnflow.cli.explain",
         "Show what a vision model predicts for an image, and which patches reach that prediction.",
+        "images",
     ),
-    "trace": (
+    "trace": Entry(
         "attnflow.cli.trace",
         "Show how much each token reaches a position, from stored attention weights.",
     ),
-    "convert": (
+    "convert": Entry(
         "attnflow.cli.convert",
         "Convert a pickle checkpoint to safetensors, with its tokenizer.",
+        "models",
     ),
-    "serve": (
+    "serve": Entry(
         "attnflow.cli.serve",
         "Start a local web page: enter a text or chat, choose a model, and explore the attention.",
+        "serve",
     ),
-    "corpus": ("attnflow.cli.corpus", "Score whole data sets. Interrupted runs resume."),
-    "evaluate": (
+    "corpus": Entry(
+        "attnflow.cli.corpus", "Score whole data sets. Interrupted runs resume.", "corpus"
+    ),
+    "evaluate": Entry(
         "attnflow.cli.evaluate",
         "Measure which explanation to trust: faithfulness of methods, edges, gradients, baselines.",
+        "evaluation",
     ),
-    "reproduce": (
+    "reproduce": Entry(
         "attnflow.cli.reproduce",
         "Reproduce the paper's tables and figures, and further experiments.",
+        "paper",
     ),
-    "data": (
+    "data": Entry(
         "attnflow.cli.data",
         "List, check, download and extract the data sets that attnflow reads.",
     ),
-    "train": ("attnflow.cli.train", "Train a built-in model again."),
+    "train": Entry("attnflow.cli.train", "Train a built-in model again.", "paper"),
+    "warmup": Entry(
+        "attnflow.cli.warmup",
+        "Compile the flow solver now, so that the first flow does not wait for it.",
+    ),
+    "doctor": Entry(
+        "attnflow.cli.doctor",
+        "Show what is installed: versions, extras, devices, compiled code and caches.",
+    ),
 }
+
+# What `attnflow` alone prints.
+FIRST_COMMANDS = """\
+attnflow explains the predictions of Transformers: which input tokens reach them.
+
+Three commands to try{missing}:
+
+  attnflow explain "the keys to the old cabinet"
+  attnflow explain "the keys to the old cabinet" --method all --html keys.html
+  attnflow doctor
+
+`attnflow --help` lists all commands.
+"""
 
 
 class LazyCommands(TyperGroup):
@@ -54,8 +96,8 @@ class LazyCommands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for name, (_, line) in COMMANDS.items():
-            self.add_command(TyperCommand(name, help=line))
+        for name, entry in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=entry.line))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the name of the called command, the command, and its arguments."""
@@ -65,17 +107,18 @@ class LazyCommands(TyperGroup):
 
 def load_command(name: str) -> Any:
     """Import the module of a command, and return the command."""
-    module, _ = COMMANDS[name]
+    from attnflow.optional import command_extra
+
+    command_extra.set(COMMANDS[name].extra)
     registered = typer.Typer()
-    import_module(module).register(registered)
+    import_module(COMMANDS[name].module).register(registered)
     return get_group(registered).commands[name]
 
 
 app = typer.Typer(
     name="attnflow",
     cls=LazyCommands,
-    no_args_is_help=True,
-    add_completion=False,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
 )
 
@@ -90,7 +133,8 @@ def _print_version(value: bool) -> None:
 
 @app.callback()
 def attnflow(
-    version: Annotated[
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 - its callback prints it
         bool,
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
@@ -98,6 +142,10 @@ def attnflow(
     ] = False,
 ) -> None:
     """Explain the predictions of Transformers by raw attention, rollout and flow."""
+    if context.invoked_subcommand is None:
+        has_models = find_spec("torch") and find_spec("transformers")
+        missing = "" if has_models else ", after `pip install 'attnflow[models]'`"
+        typer.echo(FIRST_COMMANDS.format(missing=missing), nl=False)
 
 
 def main() -> None:

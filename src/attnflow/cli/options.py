@@ -26,11 +26,14 @@ from typer.core import TyperCommand, TyperOption
 from attnflow.edges.registry import EDGES
 from attnflow.errors import AttnflowError, FileError, InputError
 from attnflow.methods.registry import METHODS, default_methods
+from attnflow.optional import EXTRAS, missing_package
+from attnflow.progress import compilation_shown
 
 if TYPE_CHECKING:
     from attnflow.progress import Progress
 
 LOG_INTERVAL = 10.0  # seconds between progress lines when stderr is not a terminal
+COMPILING = "compiling (once)"
 ALL = "all"
 SCORES, OUTPUT = "Scores", "Output"  # panels of the help
 
@@ -320,6 +323,11 @@ def clear_errors() -> Iterator[None]:
         yield
     except AttnflowError as error:
         code, problem = (2 if isinstance(error, InputError) else 1), error
+    except ModuleNotFoundError as error:  # by an import at the top of a module
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        code, problem = 1, missing_package(package, "this command")
     except BrokenPipeError:
         raise  # the reader of the output ended; not an error of ours
     except (OSError, UnicodeError) as error:
@@ -399,8 +407,13 @@ def spinner(message: str) -> Iterator[None]:
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(message):
-        yield
+    with Console(stderr=True).status(message) as status:
+
+        def show_compilation(done: int, total: int) -> None:
+            status.update(f"{COMPILING}: {done / total:.0%}" if done < total else message)
+
+        with compilation_shown(show_compilation):
+            yield
 
 
 @contextmanager
@@ -414,7 +427,13 @@ def progress_bar(task_name: str) -> "Iterator[Progress]":
 
     with ProgressDisplay(console=Console(stderr=True), transient=True) as display:
         task = display.add_task(task_name, total=None)
-        yield lambda done, total: display.update(task, completed=done, total=total)
+        compiling = display.add_task(COMPILING, visible=False)
+
+        def show_compilation(done: int, total: int) -> None:
+            display.update(compiling, completed=done, total=total, visible=done < total)
+
+        with compilation_shown(show_compilation):
+            yield lambda done, total: display.update(task, completed=done, total=total)
 
 
 class _ProgressLog:

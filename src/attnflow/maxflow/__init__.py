@@ -9,7 +9,7 @@ To read the code: `solver` divides a job among threads; `pair` solves a pair in 
 with `direct_flow` builds a blocking flow, `proofs` proves it maximum if it can, and `residual`
 augments it. `groups` reduces sets to pairs. `joint` divides a flow among all
 tokens, with `balance`. `network` validates and arranges the input, `layout`
-lists all memory of the kernels, and `jit` compiles them.
+lists all memory of the kernels, `jit` compiles them, and `compilation` reports how far that is.
 """
 
 from attnflow.maxflow.groups import group_flow, group_flows

@@ -1,8 +1,8 @@
 """Compilation of the solver's kernels, and what compiled code needs that Numba lacks.
 
-Here are the decorators of all kernels, pointers into arrays, and sets of positions stored as
-bits. Kernels are compiled once per machine, cached on disk, and release Python's global lock.
-Nothing here knows about flows.
+Here are the decorators of all kernels, the folder of their cache, pointers into arrays, and sets
+of positions stored as bits. Kernels are compiled once per machine, cached on disk, and release
+Python's global lock. Nothing here knows about flows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numba
 import numpy as np
 from numba import types
 from numba.extending import intrinsic
+
+from attnflow.maxflow.compilation import watch
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -33,7 +35,6 @@ SOURCES = [
     for path in sorted(Path(__file__).parent.glob("*.py"))
 ]
 
-_announced: set[tuple[Any, object]] = set()
 _uncached: list[Exception] = []  # the first error of the cache
 
 
@@ -66,7 +67,9 @@ def _compile(function: Function, **options: Any) -> Function:
         compiled = numba.njit(**OPTIONS, **options)(function)
     except (RuntimeError, OSError) as error:  # there is no folder that the cache can be written to
         _report_uncached(error)
-        return numba.njit(**{**OPTIONS, "cache": False}, **options)(function)  # type: ignore[no-any-return]
+        compiled = numba.njit(**{**OPTIONS, "cache": False}, **options)(function)
+    if COMPILED:
+        watch(compiled, inlined="inline" in options)
     _guard_cache(getattr(compiled, "_cache", None))
     index: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if hasattr(index, "_source_stamp"):  # Numba checks only the kernel's own file for changes
@@ -104,28 +107,10 @@ def _report_uncached(error: Exception) -> None:
         )
 
 
-def _read_index(index: Any) -> list[Any]:
-    """Return the types for which compiled code is stored."""
-    try:
-        return [] if index is None else [key[0] for key in index._load_index()]
-    except Exception:  # any error of a damaged pickle
-        return []
-
-
-def announce_compilation(function: Any, first: Any, kind: object) -> None:
-    """Log a warning if the next call has to compile `function`, at most once per kind.
-
-    first: the first argument of the call, whose type decides what is compiled.
-    kind: the same for equal types, and quick to compare.
-    """
-    if not COMPILED or (function, kind) in _announced:
-        return
-    _announced.add((function, kind))
-    index = getattr(getattr(function, "_cache", None), "_cache_file", None)
-    stored = _read_index(index)
-    wanted = function.typeof_pyval(first)
-    if all(signature[0] != wanted for signature in (*function.signatures, *stored)):
-        logger.warning("compiling the flow solver for this kind of graph (once, about 15 seconds)")
+def cache_folder(kernel: Any) -> str | None:
+    """Return the folder that stores the compiled code of a kernel; None if it is not stored."""
+    path = getattr(getattr(kernel, "_cache", None), "cache_path", None)
+    return None if path is None else str(path)
 
 
 # Pointers

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.errors import InputError, check_count, check_function, quote
-from attnflow.maxflow.jit import announce_compilation
 from attnflow.maxflow.layout import TABLES, Memory
 from attnflow.maxflow.network import Network, build_network, check_indices, read_capacities
 from attnflow.maxflow.pair import (
@@ -168,7 +167,6 @@ def _create_job(
 def _solve_at_once(network: Network, job: Job, progress: Progress | None) -> None:
     """Solve a small job by one call, without a queue."""
     plain_network = tuple(network)
-    announce_compilation(solve_chunk, plain_network, kind=network.causal)
     memory = acquire_workspace(network)
     n_levels, n_sources, _ = job.proofs.shape
     solve_chunk(plain_network, (0, n_levels, 0, n_sources), tuple(job), memory)
@@ -225,7 +223,6 @@ class _Scheduler:
     def run(self, n_threads: int, progress: Progress | None) -> None:
         """Solve all pairs, layer by layer. The calling thread works too, and reports progress."""
         n_levels, n_sources, n_sinks = self.job.proofs.shape
-        announce_compilation(solve_chunk, self.plain_network, kind=self.network.causal)
         report = _Report(self.solved, self.job.proofs.size, progress)
         memories = [acquire_workspace(self.network) for _ in range(n_threads)]
         rows = PAIRS_PER_CALL // n_sinks

@@ -104,7 +104,8 @@ def train_by_hand(split, recipe):
         {"params": [w for w in weights if w.dim() < 2], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98))
-    n_steps, losses = recipe.epochs * (len(examples) // recipe.batch_size), []
+    n_steps = recipe.epochs * (len(examples) // recipe.batch_size)
+    losses: list[float] = []
     for epoch in range(recipe.epochs):
         for rows in draw_batches(examples.lengths, recipe.batch_size, recipe.seed, epoch):
             share = learning_rate(len(losses), n_steps, recipe.warm_up)
@@ -120,11 +121,16 @@ def train_by_hand(split, recipe):
     return torch.tensor(losses), dict(model.named_parameters())
 
 
-def test_losses_are_those_of_a_training_by_hand(split):
+def test_losses_are_those_of_a_training_by_hand(split, monkeypatch):
     training = Training(OTHERS, split, make_vocabulary(split.training), CPU)
     losses = []
     take_step = training._take_step
-    training._take_step = lambda *batch: losses.append(take_step(*batch)) or losses[-1]
+
+    def record_step(*batch):
+        losses.append(take_step(*batch))
+        return losses[-1]
+
+    monkeypatch.setattr(training, "_take_step", record_step)
     for _ in range(PLAIN.epochs):
         training.train_epoch()
     parts = training.ensemble.split(training.ensemble.weights)

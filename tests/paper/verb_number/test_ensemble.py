@@ -84,8 +84,17 @@ def test_each_model_is_trained_as_if_it_was_alone(split, causal):
         alone = train(split, recipe, device="cpu")
         weights = alone.model.state_dict()
         for name, part in trained.model.state_dict().items():
-            torch.testing.assert_close(part, weights[name], atol=2e-5, rtol=1e-3, msg=name)
+            ours, theirs = without_key_bias(name, part), without_key_bias(name, weights[name])
+            torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-3, msg=name)
         assert trained.accuracy == pytest.approx(alone.accuracy, abs=0.03, nan_ok=True)
+
+
+def without_key_bias(name, weights):
+    """Drop the biases of keys: attention does not depend on them, so that rounding moves them."""
+    if not name.endswith("c_attn.bias"):
+        return weights
+    query, _, value = weights.chunk(3)
+    return torch.cat([query, value])
 
 
 def train_by_hand(split, recipe):
@@ -138,7 +147,8 @@ def test_losses_are_those_of_a_training_by_hand(split, monkeypatch):
         expected, weights = train_by_hand(split, recipe)
         torch.testing.assert_close(torch.stack(losses)[:, i], expected, atol=1e-4, rtol=1e-3)
         for name, part in parts.items():
-            torch.testing.assert_close(part[i], weights[name], atol=1e-4, rtol=1e-2, msg=name)
+            ours, theirs = without_key_bias(name, part[i]), without_key_bias(name, weights[name])
+            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-2, msg=name)
 
 
 def test_dropout_has_a_rate_of_its_own_for_each_model():

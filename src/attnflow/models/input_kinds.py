@@ -125,7 +125,7 @@ def _encode_chat(
     loaded: LoadedModel, messages: Sequence[Mapping[str, Any]], *, truncate: Truncate
 ) -> EncodedText:
     """Encode a chat; the tokens of its template count as special."""
-    from attnflow.models.chats import render_chat
+    from attnflow.models.chats import DEFAULT_PROMPT, render_chat
 
     chat = render_chat(loaded, messages)
     encoded = encode_text(loaded, chat.text, truncate=truncate, add_special_tokens=False)
@@ -133,7 +133,8 @@ def _encode_chat(
         return replace(encoded, continuation=chat.answer)
     segments = []
     special = [True] * len(encoded.tokens)
-    for role, start, end in chat.spans:
+    added = [] if chat.default is None else [(DEFAULT_PROMPT, *chat.default)]
+    for role, start, end in [*added, *chat.spans]:
         places = [i for i, span in enumerate(encoded.offsets) if overlaps(span, [(start, end)])]
         if places:
             segments.append(Segment(role, places[0], places[-1] + 1))

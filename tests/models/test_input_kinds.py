@@ -99,7 +99,9 @@ def test_messages_that_a_template_rewrites():
     [encoded], _ = encode_inputs(loaded, [USER, thought, {"role": "user", "content": "key "}])
     assert encoded.text == "user : the key ; assistant : the key ; user : key ; assistant :"
     assert [(part.name, part.start) for part in encoded.segments] == [("user", 2), ("user", 12)]
-    loaded.tokenizer.chat_template = "{% if 'key' in messages[0].content %}key{% else %}{{ [] + 1 }}"
+    loaded.tokenizer.chat_template = (
+        "{% if 'key' in messages[0].content %}key{% else %}{{ [] + 1 }}"
+    )
     loaded.tokenizer.chat_template += "{% endif %}"
     [encoded], _ = encode_inputs(loaded, [USER])  # a template that reads what is said
     assert encoded.segments == ()

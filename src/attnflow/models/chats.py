@@ -101,7 +101,7 @@ def locate_messages(
         message, content = contents[int(number)]
         found = _find_content(text, before, content, end)
         if found is not None:
-            start, end = found
+            end = found[1]
             places[message] = (places.get(message, found)[0], end)
     return tuple((str(messages[i]["role"]), *places[i]) for i in sorted(places))
 

@@ -282,9 +282,12 @@ def _explain_batch(
         ]
         return import_optional("torch", "gradient edges").stack(scores)
 
+    inputs = collate(loaded, encoded)
+    if loaded.task == "seq2seq":  # FSMT applies the causal mask of its decoder without a cache only
+        inputs["use_cache"] = False
     graphs, output = capture_graphs(
         loaded.model,
-        collate(loaded, encoded),
+        inputs,
         tokens=[example.tokens for example in encoded],
         target=_gradient_target(options["edges"], loaded, target_scores),
         kept_heads=kept_heads,

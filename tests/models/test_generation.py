@@ -218,6 +218,27 @@ def test_options_are_recorded_as_json_has_them(llama):
     assert explain("the key", llama, continuation=[np.int64(5)]).answer.ids == (5,)
 
 
+def test_a_decoder_that_is_causal_without_a_cache_only():
+    torch.manual_seed(0)
+    sizes = dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim"), 8)
+    counts = dict.fromkeys(("encoder_layers", "decoder_layers"), 1)
+    heads = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2)
+    config: Any = transformers.FSMTConfig(
+        langs=["en", "de"], src_vocab_size=30, tgt_vocab_size=30, **sizes, **counts, **heads
+    )
+    model: Any = transformers.FSMTForConditionalGeneration(config).eval()
+    loaded = load_model(model, make_llama().tokenizer)
+    explanation = explain("the key", loaded, continuation=[5, 6, 7], edges="attention")
+    assert explanation.graph.n_layers == 3  # encoder, decoder, cross-attention
+    ids = loaded.tokenizer("the key", return_tensors="pt")["input_ids"]
+    for i, step in enumerate(explanation.answer.steps):
+        decoder = torch.tensor([[config.decoder_start_token_id, 5, 6, 7][: i + 1]])
+        with torch.no_grad():
+            logits = model(ids, decoder_input_ids=decoder, use_cache=False).logits[0, -1]
+        expected = float(logits.softmax(-1)[5 + i])
+        assert step.target.probability == pytest.approx(expected, abs=1e-6)
+
+
 def test_a_model_that_sees_the_answer_before_it_gives_it():
     torch.manual_seed(0)
     config = transformers.XLNetConfig(vocab_size=30, d_model=8, n_layer=1, n_head=2, d_inner=8)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from warnings import catch_warnings, filterwarnings
 
 from attnflow.attribution import Offsets
-from attnflow.errors import InputError, check_count, quote
+from attnflow.errors import InputError, check_count, first_line, quote
 from attnflow.models.decoding import locate_tokens
 from attnflow.models.inputs import (
     EncodedText,
@@ -255,9 +255,11 @@ def _generate(loaded: LoadedModel, prompt: EncodedText, request: AnswerRequest) 
         with evaluation_mode(loaded.model):
             try:
                 output = loaded.model.generate(**inputs, **options)
-            except (TypeError, ValueError) as error:
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # transformers raises many kinds of errors
                 raise InputError(
-                    f"model.generate refused {quote(dict(request.options()))} ({error})",
+                    f"model.generate refused {quote(request.record())} ({first_line(error)})",
                     expected="options of model.generate",
                     fix="Correct them, or use generate=40.",
                 ) from error

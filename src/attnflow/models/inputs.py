@@ -493,9 +493,19 @@ def check_ids(loaded: LoadedModel, ids: Sequence[int], name: str = "input_ids") 
 
 def _vocabulary_size(loaded: LoadedModel) -> int:
     """The number of token embeddings; the size of the tokenizer if that is unknown."""
+    weight = _embedding_weight(loaded)
+    return len(loaded.tokenizer) if weight is None else int(weight.shape[0])
+
+
+def embedding_width(loaded: LoadedModel) -> int | None:
+    """The width of the embeddings of tokens; None if it is unknown."""
+    weight = _embedding_weight(loaded)
+    return None if weight is None or weight.ndim != 2 else int(weight.shape[1])
+
+
+def _embedding_weight(loaded: LoadedModel) -> Any:
     try:
         embeddings = getattr(loaded.model, "get_input_embeddings", lambda: None)()
     except NotImplementedError:
         embeddings = None
-    weight = getattr(embeddings, "weight", None)
-    return len(loaded.tokenizer) if weight is None else int(weight.shape[0])
+    return getattr(embeddings, "weight", None)

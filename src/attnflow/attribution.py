@@ -233,20 +233,25 @@ class Attribution:
         arrays, header = storage.read(path, kind=KIND)
         try:
             tokens = header["tokens"]
+            offsets = read_offsets(header.get("offsets"))
+            if not all(0 <= column < len(tokens) for column in header["columns"]):
+                raise ValueError(f"columns of other than {len(tokens)} tokens")
+            if offsets is not None and len(offsets) != len(tokens):
+                raise ValueError(f"{len(offsets)} offsets for {len(tokens)} tokens")
             return cls(
                 scores=as_array(arrays["scores"], "scores"),
                 tokens=label_tokens(tokens, len(tokens)),
                 method=str(header["method"]),
-                layers=tuple(header["layers"]),
-                positions=tuple(header["positions"]),
-                columns=tuple(header["columns"]),
+                layers=tuple(as_index(i, "layers") for i in header["layers"]),
+                positions=tuple(as_index(i, "positions") for i in header["positions"]),
+                columns=tuple(as_index(i, "columns") for i in header["columns"]),
                 settings=dict(header["settings"]),
-                offsets=read_offsets(header.get("offsets")),
+                offsets=offsets,
                 rows=tuple(Row(label, tuple(places)) for label, places in header.get("rows", ())),
             )
-        except (KeyError, TypeError, InputError) as error:
+        except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
             raise FileError(
-                f"{path} is not a complete attribution ({error})",
+                f"{path} is not a complete attribution ({type(error).__name__}: {error})",
                 expected="scores, tokens, method, layers, positions, columns and settings",
                 fix="Save it again with Attribution.save.",
             ) from error

@@ -58,7 +58,7 @@ def run_padded(
         call.in_one_block = heads == "mean" and _is_plain(call)
         layers.append(merge_call(call, heads))
 
-    observed = transformers_hooks.observe_thread(name_layers(model, observe))
+    observed = transformers_hooks.observe_thread(model, name_layers(model, observe))
     with evaluation_mode(model), torch.inference_mode(), observed:
         output = model(**inputs)
     batch, n = inputs["input_ids"].shape

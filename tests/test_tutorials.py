@@ -94,7 +94,7 @@ def test_an_answer_follows_the_words_that_decide_it():
     best = re.findall(r"^(rollout|flow)\s+(\w+) <- (\w+)", stories, re.MULTILINE)
     assert best == [(m, who, who) for who in ("Ben", "Anna") for m in ("rollout", "flow")]
     check = find(outputs, "without its top tokens")
-    assert int(re.search(r"better than (\d+)%", check)[1]) > 75
+    assert [int(share) > 75 for share in re.findall(r"better than (\d+)%", check)] == [True]
     models = Path(os.environ.get("ATTNFLOW_MODELS", ""))
     if not os.environ.get("ATTNFLOW_MODELS") or not (models / "smollm2").is_dir():
         pytest.skip("the first half is fine; set ATTNFLOW_MODELS for the second, with an LLM")

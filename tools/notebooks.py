@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import jupytext  # type: ignore[import-untyped]
-import nbformat
 from nbclient import NotebookClient
 
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
@@ -68,8 +67,9 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     for name in options.names or names():
         notebook = run(read(name)) if options.run else read(name)
-        nbformat.write(notebook, options.out / f"{name}.ipynb")
-        print(f"wrote {options.out / name}.ipynb")
+        path = options.out / f"{name}.ipynb"
+        path.write_text(jupytext.writes(notebook, fmt="ipynb"), encoding="utf-8")
+        print(f"wrote {path}")
 
 
 if __name__ == "__main__":

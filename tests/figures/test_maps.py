@@ -25,7 +25,7 @@ SENTENCE = ["[CLS]", "the", "article", "on", "NNP", "large", "systems"]
 
 def meshes(figure):
     """What was drawn in each panel: shades [layers, tokens]."""
-    found = [mesh for axes in figure.axes for mesh in axes.findobj(QuadMesh)]
+    found = [mesh for axes in figure.figure_.axes for mesh in axes.findobj(QuadMesh)]
     return [np.asarray(mesh.get_array()) for mesh in found]
 
 
@@ -136,16 +136,16 @@ def test_several_explanations_make_rows_or_one_row_if_there_is_one_method():
     across = draw_maps(several, methods=["raw"], titles=["(a) one", "(b) two", "(c) three"])
     assert len(meshes(grid)) == 9
     assert len(meshes(across)) == 3
-    tops = {round(axes.get_position().y1, 6) for axes in across.axes if not axes.get_gid()}
+    tops = {round(axes.get_position().y1, 6) for axes in across.figure_.axes if not axes.get_gid()}
     assert len(tops) == 1
     assert {"(a) one", "(b) two", "(c) three"} <= set(words_in(across))
 
 
 def test_layers_go_upward():
     figure = draw_maps(random_explanation(SENTENCE), methods=["raw"])
-    ticks = figure.axes[0].yaxis.get_ticklabels()
+    ticks = figure.figure_.axes[0].yaxis.get_ticklabels()
     assert [tick.get_text() for tick in ticks] == ["1", "2", "3", "4", "5", "6"]
-    assert figure.axes[0].get_ylim() == (0.0, 6.0)
+    assert figure.figure_.axes[0].get_ylim() == (0.0, 6.0)
 
 
 @pytest.mark.parametrize("width", [3.3, 6.9])
@@ -164,7 +164,9 @@ def test_no_text_is_cut_or_overlaps(width, tokens, scale):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_token_is_written_in_full(dark):
-    figure = draw_maps(random_explanation(LONG), methods=["flow"], width=3.3, dark=dark)
+    figure = draw_maps(
+        random_explanation(LONG), methods=["flow"], special="show", width=3.3, dark=dark
+    )
     assert set(LONG) <= set(check_text(figure))
 
 
@@ -178,7 +180,7 @@ def test_hostile_and_foreign_tokens_are_written_as_text():
 def test_a_long_first_token_is_slanted_into_the_margin():
     tokens = ["internationalises", *(f"word{i}" for i in range(14))]
     figure = draw_maps(random_explanation(tokens), methods=["raw"])
-    assert {tick.get_rotation() for tick in figure.axes[0].get_xticklabels()} == {45}
+    assert {tick.get_rotation() for tick in figure.figure_.axes[0].get_xticklabels()} == {45}
     assert set(tokens) <= set(check_text(figure))
 
 
@@ -191,7 +193,7 @@ def test_500_tokens_widen_the_figure_rather_than_overlap():
     tokens = [f"t{i}" for i in range(500)]
     scores = np.random.default_rng(0).random((4, 1, 500))
     figure = draw_maps(Attribution(scores, tuple(tokens), "rollout", (1, 2, 3, 4), (0,)))
-    assert figure.get_size_inches()[0] > 6.9
+    assert figure.figure_.get_size_inches()[0] > 6.9
     assert set(tokens) <= set(words_in(figure))
 
 

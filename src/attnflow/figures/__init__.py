@@ -1,17 +1,17 @@
 """Figures with matplotlib: the paper's figures, for any text or image.
 
-Enters: an Explanation, or Attributions. Leaves: a matplotlib Figure; `save` writes it to a file.
-Nothing here uses pyplot or changes matplotlib's settings, so figures can be drawn in scripts,
-servers and threads.
+Enters: an Explanation, or Attributions. Leaves: a Display with a matplotlib Figure, which notebooks
+show and `save` writes to a file; or, with `ax`, drawn into axes of the caller. Nothing here uses
+pyplot or changes matplotlib's settings, so figures can be drawn in scripts, servers and threads.
 
 Read `maps.py` first (heat maps over tokens and layers), then `flow_graph.py` (the attention graph),
 `candidates.py` (figure 4), `overlay.py` (image patches) and `evaluation.py` (studies). They share
 `panels.py` (which scores to draw, and the layout of panels), `labels.py` (text that fits) and
-`canvas.py` (themes and files).
+`canvas.py` (themes and layout), `display.py` (Display, files) and `tikz.py` (LaTeX).
 """
 
 from attnflow.figures.candidates import CandidateCase, draw_candidates
-from attnflow.figures.canvas import render, save
+from attnflow.figures.display import Display, render, save
 from attnflow.figures.evaluation import draw_critical_difference, draw_curves
 from attnflow.figures.flow_graph import draw_graph
 from attnflow.figures.maps import draw_maps
@@ -19,6 +19,7 @@ from attnflow.figures.overlay import draw_overlay
 
 __all__ = [
     "CandidateCase",
+    "Display",
     "draw_candidates",
     "draw_critical_difference",
     "draw_curves",

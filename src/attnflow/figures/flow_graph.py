@@ -14,10 +14,11 @@ from attnflow.figures.canvas import (
     Sheet,
     choose_theme,
     font_family,
-    import_matplotlib,
     label_ticks,
     new_sheet,
+    width_for,
 )
+from attnflow.figures.display import Display, import_matplotlib
 from attnflow.figures.labels import SMALLEST, label, line_height, scale_text, text_width, widest
 from attnflow.figures.panels import (
     PAPER_METHODS,
@@ -38,7 +39,7 @@ from attnflow.figures.panels import (
 from attnflow.selection import Layers, Position, resolve_position
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 SIZE = 7.0  # points
 EDGE = 0.06  # inches
@@ -79,7 +80,8 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     caption: bool = True,
     width: float = PAGE,
     dark: bool = False,
-) -> "Figure":
+    ax: "Axes | None" = None,
+) -> Display:
     """Draw the attention of positions to tokens, layer by layer, as lines of different widths.
 
     Tokens are rows; layers go from the input on the left to the right. The lines that end at a
@@ -90,7 +92,7 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     the input, and rollout equals flow.
 
     source: an Explanation, or Attributions of all positions and tokens.
-    methods, layers, words, special, normalize, width, dark: as in `draw_maps`.
+    methods, layers, words, special, normalize, width, dark, ax: as in `draw_maps`.
     scale: line widths "shared" by all panels, or each panel its "own"; "auto" is "shared" unless
     the lines of a panel would hardly be visible.
     caption: name the model and its settings below; with `highlight`, also what the rows of that
@@ -101,6 +103,7 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     Raises InputError if positions or tokens are missing.
     """
     check_scale(scale)
+    width = width_for(ax, width)
     positions = None
     if isinstance(source, Explanation):
         positions = range(len(source.words.texts if words else source.tokens))
@@ -127,7 +130,7 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     text = caption_of([explanation], [attributions], position=highlight) if caption else ""
     lines = caption_lines(text, measures.width)
     height = measures.height + caption_height(lines)
-    sheet = new_sheet(measures.width, height, choose_theme(dark))
+    sheet = new_sheet(measures.width, height, choose_theme(dark), ax)
     for i, weights in enumerate(panels):
         axes, shown = _place(
             sheet, measures, i, title_of(attributions[i]), scale_text(tops[i]), chosen_scale
@@ -137,7 +140,7 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     top = tops[0] if chosen_scale == "shared" else None
     _draw_legend(sheet, measures, top, what_is_drawn(first, normalize))
     draw_caption(sheet, lines)
-    return sheet.figure
+    return sheet.finish(text)
 
 
 def _square(attribution: Attribution) -> Numbers:

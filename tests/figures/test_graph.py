@@ -76,7 +76,9 @@ def test_weak_lines_are_left_out():
 def test_lines_of_many_other_positions_fade_beside_those_of_one():
     many = random_explanation([f"w{i}" for i in range(24)])
     alone, beside = (
-        collection_of(draw_graph(many, methods=["raw"], highlight=place, threshold=0.0))
+        collection_of(
+            draw_graph(many, methods=["raw"], highlight=place, threshold=0.0, lines="all")
+        )
         for place in (None, 0)
     )
     strengths = {
@@ -149,10 +151,10 @@ def test_refusals():
 
 def test_the_caption_names_settings_and_notes_of_the_highlighted_position():
     explanation = random_explanation([*"abcdefgh"], n_layers=12)
-    text = " ".join(check_text(draw_graph(explanation)))
+    text = " ".join(check_text(draw_graph(explanation, lines="all")))
     assert "residual weight 0.5 · rows normalized." in text
     assert "layer 12:" not in text
-    noted = " ".join(check_text(draw_graph(explanation, highlight="a")))
+    noted = " ".join(check_text(draw_graph(explanation, highlight="a", lines="all")))
     assert "Attention flow, layer 12:" in noted
 
 

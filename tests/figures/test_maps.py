@@ -72,6 +72,34 @@ def test_flat_scores_have_contrast_by_default_and_the_figure_says_so():
     assert {"0", "0.9"} <= set(words_in(draw_maps(rollout, normalize="none")))
 
 
+def test_special_tokens_that_dominate_are_hidden_and_named_unless_asked():
+    # [CLS] has more than 3 times the highest of the others at layer 2 and 3, not at layer 1.
+    weights = np.full((3, 6, 6), 0.0)
+    weights[:, :] = [[0.4, 0.2, 0.1, 0.1, 0.1, 0.1]]
+    weights[1:, :] = [[0.7, 0.2, 0.1, 0.0, 0.0, 0.0]]
+    explanation = make_explanation(["[CLS]", *"abcde"], weights, position=1)
+    figure = draw_maps(explanation, methods=["raw"], scale="shared")
+    np.testing.assert_allclose(meshes(figure)[0][:, 0] * 0.2, [0.2, 0.2, 0.2])
+    text = " ".join(check_text(figure))
+    assert "special tokens hidden" in text
+    assert "[CLS] would take" in text
+    shown = draw_maps(explanation, methods=["raw"], special="show")
+    assert meshes(shown)[0].shape == (3, 6)
+    assert "hidden" not in " ".join(words_in(shown))
+    weights[2] = weights[0]  # now one layer of three
+    few = make_explanation(["[CLS]", *"abcde"], weights, position=1)
+    assert meshes(draw_maps(few, methods=["raw"]))[0].shape == (3, 6)
+
+
+def test_a_token_that_dominates_does_not_extend_the_scale():
+    rows = [[0.9, 0.05, 0.02, 0.02, 0.01], [0.8, 0.1, 0.05, 0.05, 0.0]]
+    attribution = Attribution(np.asarray(rows)[:, None], tuple("abcde"), "raw", (1, 2), (0,))
+    figure = draw_maps(attribution, normalize="none")
+    np.testing.assert_allclose(meshes(figure)[0][:, :2], [[1.0, 0.5], [1.0, 1.0]])
+    assert "0.1 or more" in words_in(figure)
+    assert "0.9" in words_in(draw_maps(attribution, normalize="none", scale="shared"))
+
+
 def test_a_pale_map_has_its_own_scale_by_default():
     strong, pale = (
         Attribution(np.asarray([[[top, top / 4, 0.0]]]), tuple("abc"), method, (1,), (0,))

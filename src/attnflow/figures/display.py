@@ -26,7 +26,7 @@ def import_matplotlib(module: str = "matplotlib") -> Any:
     return import_optional(module, "drawing figures")
 
 
-FORMATS = ("svg", "pdf", "png")
+FORMATS = ("svg", "pdf", "png", "tex")
 
 # Text stays text, and equal figures give equal files.
 SETTINGS: dict[str, Any] = {
@@ -84,9 +84,10 @@ class Display:
 
 
 def save(figure: "Figure | Display", path: str | PathLike[str], *, dpi: int = 300) -> None:
-    """Write a figure to a .svg, .pdf or .png file; the suffix selects the format.
+    """Write a figure to a .svg, .pdf, .png or .tex file; the suffix selects the format.
 
-    Text stays text in SVG and PDF, and equal figures give equal files.
+    Text stays text in SVG, PDF and TeX, and equal figures give equal files. A .tex file is a TikZ
+    picture in the fonts of the document that inputs it; photographs are PNG files beside it.
     dpi: pixels per inch, for PNG and for dense maps inside SVG and PDF.
     Raises InputError for another suffix, FileError if the file cannot be written. Warns about
     characters that no installed font has.
@@ -96,12 +97,18 @@ def save(figure: "Figure | Display", path: str | PathLike[str], *, dpi: int = 30
     if kind not in FORMATS:
         raise InputError(
             f"the file name is {name}",
-            expected="a name that ends in .svg, .pdf or .png",
+            expected="a name that ends in .svg, .pdf, .png or .tex",
             fix="Add one of these suffixes.",
         )
-    content = render(figure, kind, dpi=dpi)
+    files = {name.name: b""}
+    if kind == "tex":
+        picture = _to_tikz(figure, name.stem)
+        files = {name.name: picture.source.encode(), **picture.images}
+    else:
+        files[name.name] = render(figure, kind, dpi=dpi)
     try:
-        name.write_bytes(content)
+        for file, content in files.items():
+            name.with_name(file).write_bytes(content)
     except OSError as error:
         raise FileError(
             f"{name} cannot be written ({error.strerror})",
@@ -111,8 +118,20 @@ def save(figure: "Figure | Display", path: str | PathLike[str], *, dpi: int = 30
 
 
 def render(figure: "Figure | Display", kind: str = "png", *, dpi: int = 300) -> bytes:
-    """Return the bytes of the file that `save` writes; kind: "svg", "pdf" or "png"."""
+    """Return the bytes of the file that `save` writes; kind: "svg", "pdf", "png" or "tex".
+
+    Raises InputError for "tex" if the figure has photographs, which need files of their own.
+    """
     check_choice("kind", kind, FORMATS)
+    if kind == "tex":
+        picture = _to_tikz(figure, "figure")
+        if picture.images:
+            raise InputError(
+                f"the figure has {len(picture.images)} photographs, which TeX keeps in files",
+                expected="a figure without photographs",
+                fix="Use save(figure, 'name.tex'), which writes them beside it.",
+            )
+        return picture.source.encode()
     if isinstance(figure, Display):
         figure = figure.figure_
     buffer = io.BytesIO()
@@ -121,6 +140,12 @@ def render(figure: "Figure | Display", kind: str = "png", *, dpi: int = 300) -> 
             buffer, format=kind, dpi=dpi, metadata=METADATA[kind], facecolor=figure.get_facecolor()
         )
     return buffer.getvalue()
+
+
+def _to_tikz(figure: "Figure | Display", name: str) -> Any:
+    from attnflow.figures.tikz import to_tikz  # it needs the labels, which need this module
+
+    return to_tikz(figure.figure_ if isinstance(figure, Display) else figure, name)
 
 
 @contextmanager

@@ -195,7 +195,14 @@ def new_sheet(width: float, height: float, theme: Theme, ax: "Axes | None" = Non
     ax.set_axis_off()
     room = size_of(ax)
     scale = min(room[0] / width, room[1] / height, 1.0)
-    return Sheet(ax.get_figure(root=True), theme, width, height, ax, room, scale)
+    return Sheet(_root_of(ax), theme, width, height, ax, room, scale)
+
+
+def _root_of(ax: "Axes") -> "Figure":
+    """The figure of axes, also of those in a subfigure."""
+    inner: Any = ax.figure
+    root: Figure = inner.figure
+    return root
 
 
 def size_of(ax: "Axes") -> tuple[float, float]:
@@ -205,7 +212,7 @@ def size_of(ax: "Axes") -> tuple[float, float]:
     """
     axes = import_matplotlib("matplotlib.axes").Axes
     check_type(ax, axes, "Pass axes of matplotlib, such as those of plt.subplots().")
-    figure = ax.get_figure(root=True)
+    figure = _root_of(ax)
     figure.draw_without_rendering()
     box = ax.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
     if not (box.width > 0 and box.height > 0):

@@ -131,7 +131,7 @@ def render(figure: "Figure | Display", kind: str = "png", *, dpi: int = 300) -> 
                 expected="a figure without photographs",
                 fix="Use save(figure, 'name.tex'), which writes them beside it.",
             )
-        return picture.source.encode()
+        return str(picture.source).encode()
     if isinstance(figure, Display):
         figure = figure.figure_
     buffer = io.BytesIO()

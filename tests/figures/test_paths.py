@@ -32,10 +32,10 @@ def curves_of(display):
 
 def test_rollout_and_raw_attention_are_followed_from_the_position_to_the_input():
     rollout = follow(TWO, "rollout", [0], 2, None)
-    np.testing.assert_allclose(rollout.edges[1], [[0.75, 0.25], [0, 0]])
-    np.testing.assert_allclose(rollout.edges[0], [[0.45, 0.3], [0, 0.25]])
+    np.testing.assert_allclose(rollout.edges[1], [[0.75, 0.25], [0.0, 0.0]])
+    np.testing.assert_allclose(rollout.edges[0], [[0.45, 0.3], [0.0, 0.25]])
     raw = follow(TWO, "raw", [0], 2, None)
-    np.testing.assert_allclose(raw.edges[0], [[0.1, 0.4], [0, 0.5]])
+    np.testing.assert_allclose(raw.edges[0], [[0.1, 0.4], [0.0, 0.5]])
 
 
 def test_what_arrives_is_the_rollout_and_the_flow():
@@ -87,7 +87,7 @@ def test_widths_are_shares_and_the_minimum_cut_has_a_color_of_its_own():
     lines = display.axes_[1].findobj(PathCollection)[0]
     orange = [
         curve
-        for curve, color in zip(flow, lines.get_edgecolors(), strict=True)
+        for curve, color in zip(flow, lines.get_edgecolor(), strict=True)
         if tuple(color[:3]) == to_rgb(LIGHT.highlight)
     ]
     assert set(orange) == {(1, 0, 1), (0, 0, 1)}

@@ -191,8 +191,8 @@ def _with_top(panel: Panel, top: float, flat: bool, *, own: bool) -> Panel:
     """A panel with its shades. flat: whether each layer has its own range."""
     if flat:
         ranges = row_ranges(panel.values) or []
-        shades = [color_share(row, *ends) for row, ends in zip(panel.values, ranges, strict=True)]
-        return replace(panel, shades=np.asarray(shades), scale="per layer")
+        rows = [color_share(row, *ends) for row, ends in zip(panel.values, ranges, strict=True)]
+        return replace(panel, shades=np.asarray(rows), scale="per layer")
     highest = float(panel.values.max(initial=0.0))
     text = f"max {scale_text(top)}" if highest <= top else f"{scale_text(top)} or more"
     shades = np.minimum(panel.values / top, 1.0)

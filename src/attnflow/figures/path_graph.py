@@ -86,7 +86,7 @@ def draw_paths(  # noqa: PLR0913 - one argument for each option
         names = texts if shown else []
         label_axes(axes, sheet, measures, names, range(1, number + 1), chosen)
         if shown:
-            _fade_labels(axes, sheet, sum(_received(edges) for edges, _ in kept), places)
+            _fade_labels(axes, sheet, [edges for edges, _ in kept], places)
     draw_widths(sheet, measures, None, "of what leaves the position")
     draw_caption(sheet, lines)
     return sheet.finish(text)
@@ -134,11 +134,6 @@ def _share_note(part: Followed, edges: Numbers, n: int, room: float) -> str:
     return next((text for text in texts if text_width(text, SIZE - 1) + 0.08 <= room), "")
 
 
-def _received(edges: Numbers) -> Numbers:
-    received: Numbers = edges[0].sum(axis=0)
-    return received
-
-
 def _draw_edges(axes: Any, sheet: Sheet, edges: Numbers, part: Followed) -> None:
     """Draw shares [layers, positions, tokens] as curves; stronger ones are darker and on top."""
     collections = import_matplotlib("matplotlib.collections")
@@ -162,17 +157,24 @@ def _draw_edges(axes: Any, sheet: Sheet, edges: Numbers, part: Followed) -> None
     )
     lines.set_gid("paths")
     axes.add_collection(lines)
+    _draw_nodes(axes, sheet, edges)
+
+
+def _draw_nodes(axes: Any, sheet: Sheet, edges: Numbers) -> None:
+    """Draw a point for each position that paths pass, the larger the more passes."""
     n_layers, n, _ = edges.shape
     passing = np.vstack([edges.sum(axis=1), np.zeros(n)])  # from the input up
     passing[1:] += edges.sum(axis=2) * (passing[1:] == 0)
-    x, y = np.nonzero(passing > 0)
-    axes.scatter(x, y, s=1 + 10 * passing[x, y], color=sheet.theme.ink, zorder=3, linewidths=0)
+    level, place = np.nonzero(passing > 0)
+    sizes = 1 + 10 * passing[level, place]
+    axes.scatter(level, place, s=sizes, color=sheet.theme.ink, zorder=3, linewidths=0)
     axes.set_xlim(-0.15, n_layers + 0.15)
     axes.set_ylim(n - 0.5, -0.5)
 
 
-def _fade_labels(axes: Any, sheet: Sheet, received: Numbers, places: Sequence[int]) -> None:
+def _fade_labels(axes: Any, sheet: Sheet, panels: Sequence[Numbers], places: Sequence[int]) -> None:
     """Write tokens that no drawn path reaches in gray."""
+    received = np.sum([edges[0].sum(axis=0) for edges in panels], axis=0)
     for i, tick in enumerate(axes.yaxis.get_ticklabels()):
         if not received[i] > 0 and i not in places:
             tick.set_color(sheet.theme.faint)

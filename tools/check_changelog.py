@@ -41,9 +41,15 @@ def find_problem(changelog: str, version: str, *, release: bool = False) -> str 
         titles = titles[1:]
     if not titles:
         return f"CHANGELOG.md has no version heading; expected one for {version}."
-    heading = HEADING.fullmatch(titles[0])
+    problems = (_find_disorder(title, versions[title]) for title in titles)
+    return _check_heading(titles[0], version) or next(filter(None, problems), None)
+
+
+def _check_heading(title: str, version: str) -> str | None:
+    """Say what is wrong with the heading of the newest version."""
+    heading = HEADING.fullmatch(title)
     if heading is None:
-        return f"CHANGELOG.md has the heading `{titles[0]}`; expected `{version} (YYYY-MM-DD)`."
+        return f"CHANGELOG.md has the heading `{title}`; expected `{version} (YYYY-MM-DD)`."
     try:
         date.fromisoformat(heading["date"])
     except ValueError:
@@ -53,10 +59,6 @@ def find_problem(changelog: str, version: str, *, release: bool = False) -> str 
             f"CHANGELOG.md's newest version is {heading['version']} and pyproject.toml's is "
             f"{version}. Change the one that is wrong."
         )
-    for title in titles:
-        problem = _find_disorder(title, versions[title])
-        if problem:
-            return problem
     return None
 
 
@@ -75,13 +77,13 @@ def _find_disorder(title: str, text: str) -> str | None:
 
 
 def arrange(changelog: str, version: str, day: str) -> str:
-    """Turn `## Unreleased` into a version with one section of each kind.
+    r"""Turn `## Unreleased` into a version with one section of each kind.
 
     Topics become `####` headings below their kind, those without a kind below Added. Entries that
     occur twice are written once.
 
-    >>> print(arrange("## Unreleased\\n\\n### Fixed: b\\n\\n- x\\n\\n### Added\\n\\n- y\\n", "1.0.0",
-    ...     "2026-01-01"))
+    >>> changelog = "## Unreleased\n\n### Fixed: b\n\n- x\n\n### Added\n\n- y\n"
+    >>> print(arrange(changelog, "1.0.0", "2026-01-01"))
     ## 1.0.0 (2026-01-01)
     <BLANKLINE>
     ### Added

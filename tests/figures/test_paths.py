@@ -88,7 +88,7 @@ def test_widths_are_shares_and_the_minimum_cut_has_a_color_of_its_own():
     orange = [
         curve
         for curve, color in zip(flow, lines.get_edgecolor(), strict=True)
-        if tuple(color[:3]) == to_rgb(LIGHT.highlight)
+        if to_rgb(color) == to_rgb(LIGHT.highlight)
     ]
     assert set(orange) == {(1, 0, 1), (0, 0, 1)}
     assert any("to \u201cb\u201d" in text for text in words_in(display))

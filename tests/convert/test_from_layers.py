@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+import attnflow
 from attnflow import AttentionError, AttentionGraph, Attentions, InputError, ShapeError
+from tests.convert.models import make_speaker
 from tests.refusal import refusal
 
 
@@ -92,14 +94,30 @@ def test_the_cache_of_transformer_lens():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # those of nnsight
+def test_a_trace_of_nnsight_merges_layers_as_it_goes():
+    nnsight = pytest.importorskip("nnsight")
+    loaded = make_speaker()
+    loaded.model.set_attn_implementation("eager")
+    llm = nnsight.LanguageModel(loaded.model, tokenizer=loaded.tokenizer)
+    with llm.trace("the key to"):
+        merged = nnsight.save(
+            Attentions.from_layers(
+                layer.self_attn.source.attention_interface_0.output[1] for layer in llm.model.layers
+            )
+        )
+    expected = attnflow.explain("the key to", loaded, edges="attention").graph
+    graph = AttentionGraph.from_attentions(merged)
+    torch.testing.assert_close(graph.weights, expected.weights)
+
+
+@pytest.mark.slow
 def test_hooks_on_a_model_of_transformers():
     """Weights handed over layer by layer, as nnsight does: none are kept by the model."""
     models = Path(os.environ.get("ATTNFLOW_MODELS", "")) / "smollm2"
     if not models.is_dir():
         pytest.skip("set ATTNFLOW_MODELS to a folder that contains smollm2")
     import transformers
-
-    import attnflow
 
     model = transformers.AutoModelForCausalLM.from_pretrained(models, attn_implementation="eager")
     tokenizer = transformers.AutoTokenizer.from_pretrained(models)

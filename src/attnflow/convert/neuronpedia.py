@@ -18,7 +18,7 @@ from attnflow.explanation import Explanation
 from attnflow.methods.flow import FlowPath, flow_path
 from attnflow.predictions import Outcome
 from attnflow.selection import Position
-from attnflow.token_text import readable_tokens
+from attnflow.token_text import readable_tokens, tell_apart
 
 PAPER = "https://doi.org/10.18653/v1/2020.acl-main.385"
 EMBEDDING, POSITION, LOGIT = "embedding", "attention position", "logit"
@@ -63,7 +63,7 @@ def to_neuronpedia(
             fix="In a decoder, choose a token at or before the position.",
         )
     links = strongest_ways(path, keep)
-    labels = readable_tokens(source.tokens, text=source.text)
+    labels = tell_apart(readable_tokens(source.tokens, text=source.text))
     target = _target(source, path)
     nodes = _draw_nodes(path, links, labels, target)
     drawn = [_draw_link(link, path) for link in links]
@@ -175,7 +175,7 @@ def _draw_node(node: Node, flow: float, path: FlowPath, labels: Sequence[str]) -
         text = f"{_safe(labels[place])}: flow {flow:.3f}"
     cut = [e for e in path.cut if (e.layer, e.position) == node]
     if cut:
-        ends = ", ".join(f"{_safe(labels[e.below])} ({e.capacity:.3f})" for e in cut)
+        ends = ", ".join(f"{_safe(labels[e.below])} {e.capacity:.3f}" for e in cut)
         text += f"; minimum cut: to {ends}"
     name = _name(node)
     return {

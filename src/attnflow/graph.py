@@ -13,24 +13,23 @@ from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
-from attnflow.arrays import Array, as_stacked, compute_dtype, shape_text, stack, to_numpy
-from attnflow.attentions import (
-    Attentions,
-    check_rows,
-    check_tokens,
-    label_tokens,
-    name_layer,
+from attnflow.arrays import (
+    Array,
+    as_stacked,
+    compute_dtype,
     rescale_rows,
+    shape_text,
+    stack,
+    to_numpy,
 )
+from attnflow.attentions import Attentions, check_rows, check_tokens, label_tokens, name_layer
 from attnflow.errors import ShapeError, check_type
+from attnflow.head_merge import Heads, describe_heads, merge_heads
 from attnflow.layers import (
     Blocks,
-    Heads,
     ResidualWeight,
     causal_field,
-    describe_heads,
     encoder_decoder_layers,
-    merge_heads,
     mix_residual,
     read_heads,
     read_matrices,

@@ -11,7 +11,7 @@ from torch import Tensor
 from attnflow import flow, raw_attention, rollout
 from attnflow.edges.registry import EDGES
 from attnflow.errors import InputError
-from attnflow.layers import Heads
+from attnflow.head_merge import Heads
 from attnflow.models.capture import contributions, proximity
 from attnflow.models.capture.api import capture_contributions, capture_graphs
 from tests.models.tiny import TINY

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from attnflow.layers import Heads
+from attnflow.head_merge import Heads
 from attnflow.models.capture.contributions import LayerContributions
 
 

@@ -16,13 +16,8 @@ from attnflow.attribution import Attribution
 from attnflow.edges.registry import EDGES, EdgeWeighting, fit_residual
 from attnflow.errors import AttentionError, InputError, ShapeError
 from attnflow.graph import AttentionGraph
-from attnflow.layers import (
-    Heads,
-    ModelResidual,
-    ResidualWeight,
-    describe_heads,
-    resolve_residual,
-)
+from attnflow.head_merge import Heads, describe_heads
+from attnflow.layers import ModelResidual, ResidualWeight, resolve_residual
 from attnflow.models.capture.call import AttentionCall, describe_model
 from attnflow.models.capture.forward import check_arguments, run_model
 from attnflow.models.capture.graphs import (

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnflow.errors import AttentionError, InputError
-from attnflow.layers import Heads
+from attnflow.head_merge import Heads
 from attnflow.models.capture.call import AttentionCall, DotProductCall, describe_model
 from attnflow.models.capture.steps import TracedLayer
 

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnflow.attentions import Attentions, rescale_rows
-from attnflow.layers import Heads, merge_heads
+from attnflow.arrays import rescale_rows
+from attnflow.attentions import Attentions
+from attnflow.head_merge import Heads, merge_heads
 from attnflow.models.capture.call import AttentionCall, DotProductCall, Scratch
 from attnflow.models.capture.graphs import Padding
 from attnflow.models.capture.roles import Role

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnflow.errors import AttentionError
-from attnflow.layers import Heads
+from attnflow.head_merge import Heads
 from attnflow.models.capture import transformers_hooks
 from attnflow.models.capture.call import (
     AttentionCall,

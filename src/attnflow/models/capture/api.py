@@ -1,4 +1,4 @@
-"""Capture attention while a model runs: as Attentions, as graphs, or as rollout.
+"""Capture attention while a model runs: as Attentions, as graphs, or as contributions.
 
 Models of transformers and plain torch models are supported, with any attention implementation.
 The model runs in evaluation mode and is restored afterwards; its output is unchanged.
@@ -11,38 +11,32 @@ from warnings import warn
 import torch
 from torch import Tensor, nn
 
-from attnflow.attentions import Attentions, label_tokens
-from attnflow.attribution import Attribution
+from attnflow.attentions import Attentions
 from attnflow.edges.registry import EDGES, EdgeWeighting, fit_residual
 from attnflow.errors import AttentionError, InputError, ShapeError
 from attnflow.graph import AttentionGraph
 from attnflow.layers import (
     Heads,
     ModelResidual,
-    ResidualWeight,
     describe_heads,
-    resolve_residual,
 )
 from attnflow.models.capture.call import AttentionCall, describe_model
 from attnflow.models.capture.forward import check_arguments, run_model
 from attnflow.models.capture.graphs import (
     CapturedLayer,
     Padding,
-    RunningRollout,
     build_graphs,
     check_examples,
 )
 from attnflow.models.capture.merge import (
     KeptHeads,
     as_shares,
-    merge_call,
     merge_edges,
     merge_unscaled,
 )
 from attnflow.models.capture.mixers import ResidualOnlyCall
 from attnflow.models.capture.roles import Role, Roles
 from attnflow.presentation import residual_only_note
-from attnflow.selection import Positions, resolve_positions
 
 if TYPE_CHECKING:
     from attnflow.models.capture.affine import Affine
@@ -70,8 +64,8 @@ def capture_attentions(
     def observe(call: AttentionCall, _: Role) -> None:
         layers.append(as_shares(call, call.weights()))
 
-    roles, output = _run(model, inputs, observe)
-    padding = _find_padding(roles, inputs, tokens)
+    roles, output = run_observed(model, inputs, observe)
+    padding = find_padding(roles, inputs, tokens)
     if roles.is_encoder_decoder:
         raise AttentionError(
             f"{describe_model(model)} is an encoder-decoder, whose cross-attention is not square",
@@ -136,7 +130,7 @@ def capture_graphs(
         )
     else:
         roles, layers, output = _capture_edges(model, inputs, weighting, heads, kept_heads)
-    padding = _find_padding(roles, inputs, tokens)
+    padding = find_padding(roles, inputs, tokens)
     if kept_heads is not None:
         kept_heads.finish(padding, tokens)
     settings: dict[str, Any] = {
@@ -179,56 +173,6 @@ def capture_contributions(
     return [layers[i] for i in sorted(layers)], output
 
 
-def capture_rollout(
-    model: nn.Module,
-    inputs: Mapping[str, Any],
-    *,
-    tokens: Tokens = None,
-    heads: Heads = "mean",
-    residual_weight: ResidualWeight = 0.5,
-    positions: Positions = None,
-) -> tuple[list[Attribution], Any]:
-    """Run the model, and return the attention rollout of its last layer.
-
-    Layers are multiplied while the model runs, and only the product is kept, so that memory does
-    not grow with the number of layers.
-    The options are those of `capture_graphs`. positions: indices or texts of tokens; all by
-    default.
-    Returns one Attribution [1, positions, tokens] per example, and the output of the model.
-    """
-    rollout = RunningRollout(residual_weight)
-
-    def observe(call: AttentionCall, role: Role) -> None:
-        rollout.add(merge_call(call, heads), role)
-
-    roles, output = _run(model, inputs, observe)
-    padding = _find_padding(roles, inputs, tokens)
-    residual = resolve_residual(residual_weight, rollout.n_layers)
-    settings = {
-        "heads": describe_heads(heads),
-        "edges": "attention",
-        "residual_weight": residual[0] if len(set(residual)) == 1 else list(residual),
-        "to_layer": 0,
-        "normalize": "none",
-    }
-    examples = []
-    for example, product in enumerate(rollout.product()):
-        scores = padding.cut_product(product, roles.roles[-1], example)
-        labels = label_tokens(None if tokens is None else tokens[example], scores.shape[-1])
-        chosen = resolve_positions(labels, len(labels), positions)
-        examples.append(
-            Attribution(
-                scores=scores[list(chosen)][None],
-                tokens=labels,
-                method="rollout",
-                layers=(rollout.n_layers,),
-                positions=chosen,
-                settings=settings,
-            )
-        )
-    return examples, output
-
-
 def _capture_edges(
     model: nn.Module,
     inputs: Mapping[str, Any],
@@ -252,7 +196,7 @@ def _capture_edges(
         smallest.append(edges.amin())
         layers.append(CapturedLayer(role, _normalize_rows(edges)))
 
-    roles, output = _run(model, inputs, observe)
+    roles, output = run_observed(model, inputs, observe)
     _check_not_negative(smallest, weighting)
     return roles, layers, output
 
@@ -312,8 +256,8 @@ def _capture_gradient_edges(
         if kept_heads is not None:  # afterwards, because it caches tensors without gradients
             kept_heads.add(call, role)
 
-    roles, output = _run(model, inputs, observe, differentiable=True)
-    padding = _find_padding(roles, inputs, None)
+    roles, output = run_observed(model, inputs, observe, differentiable=True)
+    padding = find_padding(roles, inputs, None)
     scores = score_output(
         model,
         output,
@@ -420,12 +364,14 @@ def run_contributions(
             stream.start(call)
 
     with stream, stream.follow_modules(model):
-        roles, output = _run(model, inputs, begin, differentiable=differentiable, values=True)
+        roles, output = run_observed(
+            model, inputs, begin, differentiable=differentiable, values=True
+        )
         stream.finish()
     return roles, output, stream.last
 
 
-def _run(
+def run_observed(
     model: nn.Module,
     inputs: Mapping[str, Any],
     observe: Callable[[AttentionCall, Role], None],
@@ -453,7 +399,7 @@ def _run(
     return roles, output
 
 
-def _find_padding(roles: Roles, inputs: Mapping[str, Any], tokens: Tokens) -> Padding:
+def find_padding(roles: Roles, inputs: Mapping[str, Any], tokens: Tokens) -> Padding:
     """The padding of the captured layers. Raises ShapeError for a wrong number of examples."""
     sizes: dict[Role, int] = {}
     for role, shape in zip(roles.roles, roles.shapes, strict=True):

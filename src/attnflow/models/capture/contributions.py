@@ -16,6 +16,7 @@ from torch import Tensor
 from attnflow.errors import AttentionError, InputError
 from attnflow.layers import Heads
 from attnflow.models.capture.call import AttentionCall, DotProductCall, describe_model
+from attnflow.models.capture.fused_attention import has_triton
 from attnflow.models.capture.steps import TracedLayer
 
 # How many numbers the vectors of one block may have.
@@ -28,7 +29,7 @@ TINY = 1e-6  # a layer that adds less than this adds nothing
 
 # The same for weights of all heads, where vectors are never stored; and the number of
 # multiplications of a layer from which that is faster than blocks of vectors.
-FUSED_BLOCK_SIZE = 2**23
+FUSED_BLOCK_SIZE = {"cpu": 2**23, "cuda": 2**27}
 FUSED_WORK = 2**24
 
 # Scores [batch, queries, parts] from vectors [batch, queries, parts, hidden], and what they add up
@@ -37,8 +38,9 @@ Score = Callable[[Tensor, Tensor], Tensor]
 
 # The scores [batch, queries, keys] of some queries without the vectors in between: from weights
 # [batch, heads, queries, keys], projected values [batch, heads, keys, hidden], the residual stream
-# (None in cross-attention), what all contributions add up to, and the index of the first query.
-FusedScore = Callable[[Tensor, Tensor, Tensor | None, Tensor, int], Tensor]
+# (None in cross-attention), what all contributions add up to, and the index of the first query. It
+# also takes `half`, whether the model computes in half precision.
+FusedScore = Callable[..., Tensor]
 
 
 class LayerContributions:
@@ -99,7 +101,7 @@ class LayerContributions:
         queries, hidden], to scores [batch, queries, parts].
         heads: "mean" for all heads summed, or the index of one head, which leaves the others out.
         norms: how many of the normalizations that follow the sum to apply to the vectors.
-        fused: computes the same as `function` in float32 on a CPU, for layers without gates.
+        fused: computes the same as `function` in float32, for layers without gates.
         Returns [batch, queries, keys]: the residual stream is part of the vector of the query's own
         position. In cross-attention, which has no such key, it comes last: [batch, queries,
         keys + 1].
@@ -234,20 +236,24 @@ class LayerContributions:
     def _can_fuse(self) -> bool:
         """Whether contributions are products that compiled code computes faster than torch."""
         work = prod(self.call.shape) * self.residual.shape[-1]
-        on_cpu = self.call.device.type == "cpu" and self.residual.dtype == torch.float32
-        return on_cpu and self._projects_first and work >= FUSED_WORK
+        is_compiled = self.call.device.type == "cpu" or (self.residual.is_cuda and has_triton())
+        is_single = self.residual.dtype == torch.float32
+        return is_compiled and is_single and self._projects_first and work >= FUSED_WORK
 
     def _score_fused(self, fused: FusedScore, heads: Heads, norms: int) -> Tensor:
         """Score keys by compiled code, [batch, queries, keys], some queries at a time."""
         chosen = _choose_heads(heads, self.call)
         values = self._project(chosen, norms)
         own, total = self._own(norms), self._total(norms)
-        step = FUSED_BLOCK_SIZE // (prod(self.call.shape[:2]) * self.call.shape[3])
+        half = self.call.value is not None and self.call.value.dtype.itemsize == 2
+        step = FUSED_BLOCK_SIZE[self.call.device.type] // (
+            prod(self.call.shape[:2]) * self.call.shape[3]
+        )
         rows_of_scores = []
         for rows, weights in self._weights(chosen, norms, step):
             kept = None if self.is_cross else own[:, rows]
             some_values = values[:, :, : weights.shape[-1]]
-            scores = fused(weights, some_values, kept, total[:, rows], rows.start)
+            scores = fused(weights, some_values, kept, total[:, rows], rows.start, half=half)
             rows_of_scores.append(self._pad(scores, -1))
         return torch.cat(rows_of_scores, dim=1)
 

@@ -1,7 +1,7 @@
 """From the captured layers of a batch to one AttentionGraph per example, without padding.
 
 `Padding` knows which positions of each example are tokens, and cuts layers down to them;
-`build_graphs` builds the graphs. `RunningRollout` multiplies layers instead, as they come.
+`build_graphs` builds the graphs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,6 @@ from attnflow.attentions import Kept, cut_layer, kept_positions
 from attnflow.errors import AttentionError, ShapeError
 from attnflow.graph import AttentionGraph
 from attnflow.layers import ResidualWeight, is_causal
-from attnflow.methods.rollout import add_layer
 from attnflow.models.capture.roles import Role
 
 # Padding masks among the inputs of a model, and whether they mark tokens or padding.
@@ -71,16 +70,43 @@ class Padding:
             )
         return cut
 
-    def cut_product(self, product: Tensor, role: Role, example: int) -> Tensor:
-        """Cut one example's rollout [positions, tokens] down to its tokens.
+    def cut_rows(self, rows: Tensor, role: Role, example: int) -> Tensor:
+        """Cut rows [rows, tokens] of one example's rollout down to its tokens.
 
-        role: that of the last layer; in an encoder-decoder, encoder positions come first.
+        role: that of the last layer.
+        Raises AttentionError if a token attends to padding.
         """
-        kept = self.own[example]
-        if role != "self":
-            kept = np.concatenate([kept, self.decoder[example]])
-        cut: Tensor = cut_layer(product[None], kept, f"the rollout of example {example}")
-        return cut[0]
+        kept = self._kept(role, example)
+        cut = rows[:, _indices(kept, rows)]
+        lost = float((rows.sum(-1) - cut.sum(-1)).max())
+        if lost > TOLERANCE:
+            raise AttentionError(
+                f"in the rollout of example {example}, a token gives {lost:.3g} of its attention "
+                "to padding",
+                expected="no attention to padding",
+                fix="Pass the mask of the tokenizer as attention_mask, with 1 for tokens and 0 for "
+                "padding.",
+            )
+        return cut
+
+    def places(self, positions: Sequence[int], role: Role, example: int) -> list[int]:
+        """Where positions among the tokens of an example are, with padding counted.
+
+        role: that of the last layer.
+        """
+        tokens = np.flatnonzero(self._kept(role, example))
+        return [int(place) for place in tokens[list(positions)]]
+
+    def n_tokens(self, role: Role, example: int) -> int:
+        """The number of tokens of an example, those of the encoder included."""
+        return int(self._kept(role, example).sum())
+
+    def _kept(self, role: Role, example: int) -> Kept:
+        """Which positions are tokens; in an encoder-decoder, encoder positions come first."""
+        if role == "self":
+            return self.own[example]
+        kept: Kept = np.concatenate([self.own[example], self.decoder[example]])
+        return kept
 
     def attends_backwards(self, layers: Sequence[Tensor]) -> bool:
         """Whether no token attends to a later token, in layers [batch, heads, queries, keys]."""
@@ -173,66 +199,6 @@ def _add_own_weights(
     keeps_scale = layers[0].share is not None
     attention = share.unsqueeze(-1) * graph.attention if keeps_scale else graph.attention
     return replace(graph, weights=weights, attention=attention, residual_weights=None)
-
-
-class RunningRollout:
-    """The rollout of the layers that have run so far, for a batch.
-
-    own: [batch, n, n], positions of the model, or of its encoder, over input tokens.
-    decoder: [batch, m, n + m], positions of the decoder over tokens of encoder and decoder.
-    """
-
-    def __init__(self, residual_weight: ResidualWeight) -> None:
-        self.residual_weight = residual_weight
-        self.n_layers = 0
-        self.own: Tensor | None = None
-        self.decoder: Tensor | None = None
-
-    def add(self, layer: Tensor, role: Role) -> None:
-        """Add a layer [batch, queries, keys], without its residual connection, on top."""
-        residual = self._next_residual()
-        if self.own is not None:
-            layer = layer.to(self.own.device)
-        if role in ("self", "encoder"):
-            if self.own is not None and self.own.shape != layer.shape:
-                return  # positions changed: Roles.finish raises the error after the model has run
-            self.own = add_layer(self.own, layer, residual)
-        elif role == "decoder":
-            below = self._identity(layer) if self.decoder is None else self.decoder
-            self.decoder = add_layer(below, layer, residual)
-        else:
-            assert self.own is not None
-            assert self.decoder is not None
-            encoder, decoder = self.decoder.tensor_split([self.own.shape[-1]], dim=-1)
-            attended = add_layer(self.own, layer, residual, carried=encoder)
-            self.decoder = torch.cat([attended, residual * decoder], dim=-1)
-
-    def product(self) -> Tensor:
-        """The rollout [batch, positions, tokens] of the whole model."""
-        assert self.own is not None
-        if self.decoder is None:
-            return self.own
-        n_decoder = self.decoder.shape[1]
-        encoder = torch.nn.functional.pad(self.own, (0, n_decoder))
-        return torch.cat([encoder, self.decoder], dim=1)
-
-    def _next_residual(self) -> float:
-        """The residual weight of the next layer; the last weight if there are too few.
-
-        The number of layers is known, and checked, only after the model has run.
-        """
-        layer, self.n_layers = self.n_layers, self.n_layers + 1
-        if isinstance(self.residual_weight, int | float):
-            return float(self.residual_weight)
-        return float(self.residual_weight[min(layer, len(self.residual_weight) - 1)])
-
-    def _identity(self, layer: Tensor) -> Tensor:
-        """The rollout of the decoder before its first layer: each position is its own token."""
-        assert self.own is not None
-        batch, n_decoder = layer.shape[:2]
-        identity = torch.eye(n_decoder, dtype=self.own.dtype, device=self.own.device)
-        identity = torch.nn.functional.pad(identity, (self.own.shape[-1], 0))
-        return identity.expand(batch, *identity.shape)
 
 
 def check_examples(tokens: Sequence[Sequence[str]] | None, n_examples: int) -> None:

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from attnflow.methods.rollout import rollout
 from attnflow.models import capture_graphs, capture_rollout
+from attnflow.models.capture.graphs import Storage
 from attnflow.optional import import_optional
 
 RESULTS = Path(__file__).parent / "results" / "long_context.json"
@@ -311,23 +312,26 @@ def gpu_tasks(bench: Bench) -> Iterator[Task]:
 
     for n, repeats, estimate in ((1024, 5, 10), (4096, 3, 8), (8192, 3, 8), (32768, 1, 8)):
         yield task("rows", f"{n} tokens", estimate, measure_rows, "8b", n, repeats)
-    yield task("graphs", "2048 tokens", 8, measure_graphs, 2048, 3)
-    yield task("graphs", "8192 tokens", 10, measure_graphs, 8192, 2)
+    half = Storage("float16")
+    yield task("graphs", "2048 tokens", 8, measure_graphs, 2048, 3, storage=half)
+    yield task("graphs", "8192 tokens", 10, measure_graphs, 8192, 2, storage=half)
     yield task("alti", "2048 tokens", 12, measure_alti, 2048)
     yield task("profile", "rollout 1024", 6, profile, "rollout", 1024, positions=-1)
-    yield task("profile", "graphs 4096", 6, profile, "graphs", 4096)
+    yield task("profile", "graphs 4096", 6, profile, "graphs", 4096, storage=half)
     yield task("profile", "alti 2048", 6, profile, "graphs", 2048, edges="alti")
     for name, batch, n in (("minilm", 256, 32), ("minilm", 64, 128)):
         yield task("batches", f"{name} {batch} x {n}", 6, measure_batch, name, batch, n)
     yield task("batches", "smollm2 64 x 64", 8, measure_batch, "smollm2", 64, 64)
     yield task("rows", "131072 tokens", 50, measure_rows, "8b", 131072, 1)
     yield task("rows", "difference at 1024 tokens", 5, measure_difference, "8b", 1024)
-    yield task("graphs", "1024 tokens", 5, measure_graphs, 1024, 3)
-    yield task("graphs", "4096 tokens", 8, measure_graphs, 4096, 3)
+    yield task("graphs", "1024 tokens", 5, measure_graphs, 1024, 3, storage=half)
+    yield task("graphs", "4096 tokens", 8, measure_graphs, 4096, 3, storage=half)
     for n in (1024, 4096, 8192, 16384):
         yield task("peers", f"{n} tokens", 8, measure_peer, n)
     for n, repeats, estimate in ((2048, 5, 6), (16384, 2, 6), (65536, 1, 16)):
         yield task("rows", f"{n} tokens", estimate, measure_rows, "8b", n, repeats)
+    offloaded = Storage("float16", offload=True)
+    yield task("graphs", "16384 tokens", 40, measure_graphs, 16384, 1, storage=offloaded)
     yield task("batches", "minilm 16 x 512", 6, measure_batch, "minilm", 16, 512)
 
 

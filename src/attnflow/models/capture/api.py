@@ -25,6 +25,7 @@ from attnflow.models.capture.forward import check_arguments, run_model
 from attnflow.models.capture.graphs import (
     CapturedLayer,
     Padding,
+    Storage,
     build_graphs,
     check_examples,
 )
@@ -83,7 +84,7 @@ def capture_attentions(
     return examples, output
 
 
-def capture_graphs(
+def capture_graphs(  # noqa: PLR0913 - one argument for each option
     model: nn.Module,
     inputs: Mapping[str, Any],
     *,
@@ -93,6 +94,7 @@ def capture_graphs(
     edges: str = "attention",
     target: Target | None = None,
     kept_heads: KeptHeads | None = None,
+    storage: Storage | None = None,
 ) -> tuple[list[AttentionGraph], Any]:
     """Run the model, and return its attention as graphs.
 
@@ -108,6 +110,7 @@ def capture_graphs(
     target: for edges that need a gradient, a function from the output of the model to the score
     [batch] to explain. By default the largest logit of the classes, or of the next token.
     kept_heads: also stores the attention weights of all heads.
+    storage: the type of the weights, and where they are; see `Storage`. For long inputs.
     Returns one AttentionGraph per example, and the output of the model.
     Raises AttentionError if the model has no attention, SelectionError for unknown edges,
     InputError for a residual_weight that does not fit the edges.
@@ -126,10 +129,12 @@ def capture_graphs(
         )
     elif weighting.needs == "contributions" or _is_measured(residual):
         roles, layers, output = _capture_contribution_edges(
-            model, inputs, weighting, heads, kept_heads
+            model, inputs, weighting, heads, kept_heads, storage or Storage()
         )
     else:
-        roles, layers, output = _capture_edges(model, inputs, weighting, heads, kept_heads)
+        roles, layers, output = _capture_edges(
+            model, inputs, weighting, heads, kept_heads, storage or Storage()
+        )
     padding = find_padding(roles, inputs, tokens)
     if kept_heads is not None:
         kept_heads.finish(padding, tokens)
@@ -179,6 +184,7 @@ def _capture_edges(
     weighting: EdgeWeighting,
     heads: Heads,
     kept_heads: KeptHeads | None,
+    storage: Storage,
 ) -> tuple[Roles, list[CapturedLayer], Any]:
     """Run the model, and return roles, the edges of each layer, and the output."""
     layers: list[CapturedLayer] = []
@@ -194,7 +200,7 @@ def _capture_edges(
         batch, _, n_queries, n_keys = call.shape
         _check_shape(edges, (batch, n_queries, n_keys), weighting)
         smallest.append(edges.amin())
-        layers.append(CapturedLayer(role, _normalize_rows(edges)))
+        layers.append(storage.store(role, _normalize_rows(edges)))
 
     roles, output = run_observed(model, inputs, observe)
     _check_not_negative(smallest, weighting)
@@ -207,6 +213,7 @@ def _capture_contribution_edges(
     weighting: EdgeWeighting,
     heads: Heads,
     kept_heads: KeptHeads | None,
+    storage: Storage,
 ) -> tuple[Roles, list[CapturedLayer], Any]:
     """The same as `_capture_edges`, for edges or residual weights that come from contributions."""
     found: dict[int, CapturedLayer] = {}
@@ -229,7 +236,7 @@ def _capture_contribution_edges(
             edges = _normalize_rows(edges[..., :-1])
         else:
             own = torch.zeros_like(edges[..., 0])
-        found[layer.index] = CapturedLayer(role, edges, own)
+        found[layer.index] = storage.store(role, edges, own)
 
     roles, output, _ = run_contributions(model, inputs, observe, kept_heads)
     for i in roles.residual_only:
@@ -303,7 +310,7 @@ def _normalize_rows(edges: Tensor) -> Tensor:
     """
     sums = edges.sum(-1, keepdim=True)
     is_done = ((sums - 1).abs() <= 1e-5) | (sums == 0)
-    return torch.where(is_done, edges, edges / sums)
+    return edges / torch.where(is_done, 1.0, sums)
 
 
 def _check_shape(edges: Any, expected: tuple[int, ...], weighting: EdgeWeighting) -> None:

@@ -13,10 +13,16 @@ import torch
 from torch import Tensor
 
 from attnflow.arrays import to_numpy
-from attnflow.attentions import Kept, cut_layer, kept_positions
-from attnflow.errors import AttentionError, ShapeError
+from attnflow.attentions import (
+    Kept,
+    check_rows,
+    cut_layer,
+    kept_positions,
+    label_tokens,
+)
+from attnflow.errors import AttentionError, ShapeError, check_choice
 from attnflow.graph import AttentionGraph
-from attnflow.layers import ResidualWeight, is_causal
+from attnflow.layers import ResidualWeight, is_causal, resolve_causal
 from attnflow.models.capture.roles import Role
 
 # Padding masks among the inputs of a model, and whether they mark tokens or padding.
@@ -130,12 +136,51 @@ class CapturedLayer:
     own: [batch, queries], the weight of the residual connection of each position; None for edges
     that get it from the option residual_weight.
     share: [batch, queries], the weight of the row of edges beside it; 1 - own by default.
+    later: the largest edge to a later position, if it was computed before the edges were rounded.
     """
 
     role: Role
     edges: Tensor
     own: Tensor | None = None
     share: Tensor | None = None
+    later: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How graphs are stored while they are captured.
+
+    dtype: the type of the weights: "float32", or "float16" or "bfloat16", which take half of the
+    memory. Weights are computed in float32 and then rounded; methods compute in float32.
+    offload: whether each layer moves to the memory of the host, so that the device holds only one.
+    """
+
+    dtype: str = "float32"
+    offload: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("dtype", self.dtype, tuple(STORED_TYPES))
+        check_choice("offload", self.offload, (False, True))
+
+    def store(self, role: Role, edges: Tensor, own: Tensor | None = None) -> CapturedLayer:
+        """Round and move one layer. Before that, do what would be slow or inexact afterwards.
+
+        edges: [batch, queries, keys]; they are changed.
+        """
+        if self == Storage() or role != "self":
+            return CapturedLayer(role, edges, own)
+        edges.diagonal(dim1=1, dim2=2).add_(edges.sum(-1) == 0)  # rows of 0 attend to themselves
+        later = edges.triu(1).amax()
+        if self.dtype != "float32":
+            edges = edges.to(STORED_TYPES[self.dtype])
+        return CapturedLayer(role, edges.cpu() if self.offload else edges, own, later=later)
+
+
+STORED_TYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
 
 
 def build_graphs(
@@ -160,10 +205,10 @@ def build_graphs(
             parts[layer.role].append(cut)
         labels = None if tokens is None else tokens[example]
         if parts["self"]:
-            matrices = [_fill_empty_rows(layer) for layer in _on_one_device(parts["self"])]
-            graph = AttentionGraph.from_weights(
-                torch.stack(matrices), tokens=labels, residual_weight=residual_weight
-            )
+            later = [layer.later for layer in layers if layer.later is not None]
+            is_stored = len(later) == len(layers) and bool(padding.own[example].all())
+            causal = all(float(edge) == 0 for edge in later) if is_stored else None
+            graph = _build_stack(parts["self"], labels, residual_weight, causal)
         else:
             graph = _join_encoder_decoder(parts, labels, residual_weight)
         if layers[0].own is not None:
@@ -230,6 +275,28 @@ def _indices(kept: Kept, like: Tensor) -> Tensor:
 def _on_one_device(layers: Sequence[Tensor]) -> list[Tensor]:
     """Move layers to the device of the first; a model may be spread over several devices."""
     return [layer.to(layers[0].device) for layer in layers]
+
+
+def _build_stack(
+    layers: Sequence[Tensor],
+    tokens: Sequence[str] | None,
+    residual_weight: ResidualWeight,
+    causal: bool | None,
+) -> AttentionGraph:
+    """The graph of a single stack; each layer [n, n] is copied once, into the stack.
+
+    causal: known for layers that were stored, which are not checked again; None for others.
+    """
+    n = layers[0].shape[-1]
+    stacked = layers[0].new_empty(len(layers), n, n)
+    for i, layer in enumerate(layers):
+        matrix = stacked[i].copy_(layer)
+        if causal is None:
+            matrix.diagonal().add_(matrix.sum(-1) == 0)  # rows of 0 attend to themselves
+            check_rows(matrix, f"layer {i + 1}", leading="example")
+            matrix.div_(matrix.sum(-1, keepdim=True))
+    causal = resolve_causal(stacked, None) if causal is None else causal and n > 1
+    return AttentionGraph.from_checked(stacked, label_tokens(tokens, n), residual_weight, causal)
 
 
 def _fill_empty_rows(layer: Tensor) -> Tensor:

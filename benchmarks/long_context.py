@@ -14,6 +14,7 @@ import argparse
 import gc
 import json
 import platform
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -56,7 +57,19 @@ SMOLLM2 = {
     "num_key_value_heads": 3,
     "vocab_size": 49152,
 }
-SECTIONS = "rows,graphs,alti,batches,peers"  # also: profile
+TEXTS = Path(__file__).parent / "texts.txt"
+CORPUS_SECONDS = 5.0
+# Tiles for `tune`: of queries and keys, or of queries and features; warps and stages.
+ROW_TILES = (
+    (64, 128, 8, 3),
+    (128, 128, 8, 3),
+    (64, 256, 8, 3),
+    (64, 128, 4, 3),
+    (32, 128, 4, 4),
+    (128, 64, 4, 3),
+)
+PROXIMITY_TILES = ((128, 32, 8, 3), (64, 64, 8, 3), (64, 32, 4, 3), (128, 32, 8, 2))
+SECTIONS = "rows,graphs,alti,batches,peers"  # also: tune, corpus, profile
 
 Run = Callable[[], Any]
 
@@ -108,6 +121,31 @@ class Bench:
         finally:
             torch.set_default_dtype(before)
 
+    def save(self, name: str, folder: Path) -> str:
+        """Save a model with a tokenizer that knows the words of the texts; its folder."""
+        if name == "folder":
+            return str(self.folder)
+        tokenizers: Any = import_optional("tokenizers", "the benchmark")
+        transformers: Any = import_optional("transformers", "the benchmark")
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+        words += sorted(set(TEXTS.read_text(encoding="utf-8").split()))
+        vocabulary = {word: i for i, word in enumerate(words)}
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+        if name == "minilm":
+            tokenizer.post_processor = tokenizers.processors.BertProcessing(
+                ("[SEP]", 3), ("[CLS]", 2)
+            )
+        transformers.PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer,
+            pad_token="[PAD]",
+            unk_token="[UNK]",
+            cls_token="[CLS]",
+            sep_token="[SEP]",
+        ).save_pretrained(folder)
+        self.model(name).save_pretrained(folder)
+        return str(folder)
+
     def inputs(self, model: Any, batch: int, n: int, *, padded: bool = False) -> dict[str, Any]:
         """Random tokens; with padding, lengths between half of n and n."""
         generator = torch.Generator().manual_seed(n)
@@ -132,7 +170,7 @@ class Bench:
                 if name in failed:
                     continue
                 try:
-                    elapsed, memory[name] = self._time(run)
+                    elapsed, memory[name] = self.time(run)
                 except torch.OutOfMemoryError:
                     failed[name] = "out of memory"
                     self._empty()
@@ -147,7 +185,7 @@ class Bench:
         }
         return refer(row)
 
-    def _time(self, run: Run) -> tuple[float, float]:
+    def time(self, run: Run) -> tuple[float, float]:
         """Seconds, and the memory in GiB that was needed in addition (on a GPU)."""
         on_gpu = self.device == "cuda"
         before = 0
@@ -282,6 +320,90 @@ def measure_peer(bench: Bench, n: int) -> dict[str, Any]:
     return refer(bare | row)
 
 
+def measure_corpus(bench: Bench, name: str, method: str, edges: str) -> dict[str, Any]:
+    """Examples of 25 words per hour, from text to scores, on the device and all processors."""
+    from attnflow.corpus.example import Example
+    from attnflow.corpus.local_engine import score_shards
+    from attnflow.corpus.scorer import Scorer
+    from attnflow.corpus.settings import Settings
+
+    words = TEXTS.read_text(encoding="utf-8").split()
+    size = 2000 if method == "rollout" and edges == "attention" else 64
+    deadline = float("inf")
+
+    def shards() -> Iterator[list[Example]]:
+        generator = torch.Generator().manual_seed(0)
+        while time.perf_counter() < deadline:
+            starts = torch.randint(len(words) - 25, (size,), generator=generator).tolist()
+            texts = (" ".join(words[start : start + 25]) for start in starts)
+            yield [Example(i, str(i), text) for i, text in enumerate(texts)]
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = bench.save(name, Path(folder))
+        settings = Settings(
+            model=model, methods=(method,), edges=edges, device=bench.device, truncate="cut"
+        )
+        scorer = Scorer(settings)
+    finished = 0
+    start = 0.0
+    for results in score_shards(scorer, shards()):
+        if not start:  # the first one warms up
+            start = time.perf_counter()
+            deadline = start + CORPUS_SECONDS
+            continue
+        finished += len(results)
+    elapsed = time.perf_counter() - start
+    return {"examples per hour": round(finished / elapsed * 3600), "examples": finished}
+
+
+def tune(bench: Bench, n: int, hidden: int) -> dict[str, Any]:
+    """Time the kernels with different tiles, and use the fastest in the rows that follow."""
+    from attnflow.models.capture import triton_kernels, triton_proximity
+    from attnflow.models.capture.call import DotProductCall
+
+    def draw(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        return torch.randn(*shape, device=bench.device, dtype=dtype)
+
+    query, key = draw(1, n, 32, 128).transpose(1, 2), draw(1, n, 8, 128).transpose(1, 2)
+    call = DotProductCall(None, query, key, key, scaling=128**-0.5, causal=True)
+    call.logsumexp = draw(1, 32, n, dtype=torch.float32) + 12
+    row = torch.rand(1, 1, n, device=bench.device)
+    m = 2048
+    weights = torch.rand(1, 32, m, m, device=bench.device).tril_().half()
+    values = draw(1, 32, m, hidden, dtype=torch.float16)
+    total, one = draw(1, m, hidden, dtype=torch.float32), torch.ones(1, device=bench.device)
+    kernels: dict[str, tuple[dict[int, Any], Any, Run]] = {
+        "rows": (
+            triton_kernels.ROW_TILES,
+            ROW_TILES,
+            lambda: triton_kernels.multiply_rows(row, call),
+        ),
+        "proximity": (
+            triton_proximity.TILES,
+            PROXIMITY_TILES,
+            lambda: triton_proximity.score_proximity(
+                weights, values, total, total, half=True, scale=one
+            ),
+        ),
+    }
+    found: dict[str, Any] = {}
+    for name, (tiles, candidates, run) in kernels.items():
+        before = tiles[2]
+        seconds: dict[Any, float] = {}
+        for candidate in candidates:
+            tiles[2] = candidate
+            try:
+                torch.cuda.empty_cache()
+                run()
+                seconds[candidate] = min(bench.time(run)[0] for _ in range(3))
+            except Exception as error:  # some tiles need too much shared memory
+                found[f"{name} {candidate}"] = repr(error)[:200]
+        tiles[2] = min(seconds, key=lambda candidate: seconds[candidate], default=before)
+        found |= {f"{name} {tile}": f"{taken * 1e3:.2f} ms" for tile, taken in seconds.items()}
+        found[f"fastest {name}"] = str(tiles[2])
+    return found
+
+
 def profile(bench: Bench, function: str, n: int, **options: Any) -> dict[str, Any]:
     """The operations of a capture function that take the most time on the GPU."""
     from torch.profiler import ProfilerActivity
@@ -310,29 +432,36 @@ def gpu_tasks(bench: Bench) -> Iterator[Task]:
     def task(section: str, name: str, estimate: float, measure: Any, *args: Any, **kw: Any) -> Task:
         return Task(section, name, estimate, lambda: measure(bench, *args, **kw))
 
-    for n, repeats, estimate in ((1024, 5, 10), (4096, 3, 8), (8192, 3, 8), (32768, 1, 8)):
+    yield task("tune", "tiles", 30, tune, 65536, 4096)
+    yield task("rows", "1024 tokens", 15, measure_rows, "8b", 1024, 5)
+    yield task("rows", "131072 tokens", 36, measure_rows, "8b", 131072, 1)
+    yield task("alti", "2048 tokens", 10, measure_alti, 2048)
+    for n, repeats, estimate in ((4096, 3, 4), (8192, 3, 4), (65536, 1, 12)):
         yield task("rows", f"{n} tokens", estimate, measure_rows, "8b", n, repeats)
     half = Storage("float16")
-    yield task("graphs", "2048 tokens", 8, measure_graphs, 2048, 3, storage=half)
+    for n in (1024, 2048, 4096):
+        yield task("graphs", f"{n} tokens", 4, measure_graphs, n, 3, storage=half)
     yield task("graphs", "8192 tokens", 10, measure_graphs, 8192, 2, storage=half)
-    yield task("alti", "2048 tokens", 12, measure_alti, 2048)
+    yield task("graphs", "16384 tokens", 8, measure_graphs, 16384, 1, storage=half)
     yield task("profile", "rollout 1024", 6, profile, "rollout", 1024, positions=-1)
     yield task("profile", "graphs 4096", 6, profile, "graphs", 4096, storage=half)
     yield task("profile", "alti 2048", 6, profile, "graphs", 2048, edges="alti")
     for name, batch, n in (("minilm", 256, 32), ("minilm", 64, 128)):
         yield task("batches", f"{name} {batch} x {n}", 6, measure_batch, name, batch, n)
     yield task("batches", "smollm2 64 x 64", 8, measure_batch, "smollm2", 64, 64)
-    yield task("rows", "131072 tokens", 50, measure_rows, "8b", 131072, 1)
     yield task("rows", "difference at 1024 tokens", 5, measure_difference, "8b", 1024)
-    yield task("graphs", "1024 tokens", 5, measure_graphs, 1024, 3, storage=half)
-    yield task("graphs", "4096 tokens", 8, measure_graphs, 4096, 3, storage=half)
     for n in (1024, 4096, 8192, 16384):
         yield task("peers", f"{n} tokens", 8, measure_peer, n)
-    for n, repeats, estimate in ((2048, 5, 6), (16384, 2, 6), (65536, 1, 16)):
+    for n, repeats, estimate in ((2048, 5, 3), (16384, 2, 5), (32768, 1, 6)):
         yield task("rows", f"{n} tokens", estimate, measure_rows, "8b", n, repeats)
     offloaded = Storage("float16", offload=True)
-    yield task("graphs", "16384 tokens", 40, measure_graphs, 16384, 1, storage=offloaded)
+    yield task("graphs", "16384 tokens, offloaded", 25, measure_graphs, 16384, 1, storage=offloaded)
     yield task("batches", "minilm 16 x 512", 6, measure_batch, "minilm", 16, 512)
+    for name in ("minilm", "smollm2"):
+        for method, edges in (("rollout", "attention"), ("rollout", "alti"), ("flow", "attention")):
+            estimate = 12 + 2 * (name == "smollm2")
+            title = f"{name}, {method}, {edges}"
+            yield task("corpus", title, estimate, measure_corpus, name, method, edges)
 
 
 def cpu_tasks(bench: Bench) -> Iterator[Task]:

@@ -93,6 +93,16 @@ CASES = [
 ]
 
 
+MODELS = [
+    *((name, "attention", torch.float32) for name in ("llama", "gemma2", "gpt-oss", "bert", "t5")),
+    ("llama", "attention", torch.bfloat16),
+    ("llama", "alti", torch.float16),
+    ("llama", "alti", torch.float32),
+    ("bert", "alti", torch.float16),
+    ("gemma2", "alti", torch.float16),
+]
+
+
 def compare_weights(case: Case) -> dict[str, float]:
     """The largest differences from torch, of all kernels of a layer."""
     from attnflow.models.capture import triton_kernels
@@ -164,6 +174,36 @@ def compare_proximity(half: bool, cross: bool) -> dict[str, float]:
     return {"scores": _difference(scores / length, expected) / (50 if half else 1)}
 
 
+def compare_model(name: str, edges: str, dtype: torch.dtype) -> dict[str, float]:
+    """The largest differences of a model on the GPU from the same model in float32 on the CPU."""
+    from attnflow.models import capture_graphs, capture_rollout
+    from attnflow.models.capture import contributions
+    from tests.models.tiny import TINY
+
+    tiny = TINY[name]
+    model = tiny.make("eager" if name in ("gemma2", "gpt-oss") else "sdpa").to(dtype)
+    inputs = tiny.inputs((7, 4))
+    work, contributions.FUSED_WORK = contributions.FUSED_WORK, 0
+    try:
+        expected, _ = capture_graphs(model.float(), inputs, edges=edges)
+        model, inputs = model.to(DEVICE, dtype), {k: v.to(DEVICE) for k, v in inputs.items()}
+        graphs, _ = capture_graphs(model, inputs, edges=edges)
+    finally:
+        contributions.FUSED_WORK = work
+    rounding = 1 if dtype == torch.float32 else 1000  # of the model itself
+    pairs = zip(graphs, expected, strict=True)
+    found = max(_difference(graph.weights.cpu(), other.weights) for graph, other in pairs)
+    result = {"graph": found / rounding}
+    if edges == "attention":
+        whole, _ = capture_rollout(model, inputs)
+        few, _ = capture_rollout(model, inputs, positions=[0, -1])
+        result["rollout"] = max(
+            _difference(some.scores[:, [0, -1]], every.scores[:, [0, -1]])
+            for some, every in zip(few, whole, strict=True)
+        )
+    return result
+
+
 def _difference(result: Tensor, expected: Tensor) -> float:
     assert result.shape == expected.shape
     return float((result.float() - expected.float()).abs().nan_to_num(nan=1e9).max())
@@ -179,6 +219,10 @@ def all_checks() -> dict[str, Callable[[], dict[str, float]]]:
             name = f"proximity, {'float16' if half else 'float32'}{', cross' if cross else ''}"
             checks[name] = lambda half=half, cross=cross: compare_proximity(half, cross)  # type: ignore[misc]
     if not IS_INTERPRETED:
+        for model, edges, dtype in MODELS:
+            checks[f"{model}, {edges}, {dtype}"] = lambda model=model, edges=edges, dtype=dtype: (  # type: ignore[misc]
+                compare_model(model, edges, dtype)
+            )
         for options in (
             (torch.bfloat16, 4, 64),
             (torch.bfloat16, 2, 128),

@@ -50,10 +50,14 @@ def merge_call(call: AttentionCall, heads: Heads) -> Tensor:
         merged = _combine_heads(call, heads)
         if heads == "min":  # may leave a row empty, which merge_heads refuses
             return merge_examples(merged[:, None], heads, call.layer)
-        # The sum is 0 only for padding in models that return weights; such rows stay 0.
-        sums = merged.sum(-1, keepdim=True).clamp_min_(torch.finfo(merged.dtype).tiny)
-        return merged.div_(sums)
+        return _rescale_merged(merged)
     return merge_examples(as_shares(call, call.weights()), heads, call.layer)
+
+
+def _rescale_merged(merged: Tensor) -> Tensor:
+    """Divide rows by their sums, which are 0 only for some padding; such rows stay 0."""
+    sums = merged.sum(-1, keepdim=True).clamp_min_(torch.finfo(merged.dtype).tiny)
+    return merged.div_(sums)
 
 
 def _has_cheap_output(call: AttentionCall) -> bool:
@@ -108,7 +112,14 @@ def merge_rows(call: AttentionCall, heads: Heads) -> Iterator[tuple[slice, Tenso
     step = min(max(step, 1), n_queries)
     for first in range(0, n_queries, step):
         rows = slice(first, min(first + step, n_queries))
-        yield rows, merge_examples(as_shares(call, call.weights(rows=rows)), heads, call.layer)
+        weights = as_shares(call, call.weights(rows=rows))
+        if isinstance(heads, int) and -n_heads <= heads < n_heads:
+            yield rows, weights[:, heads]
+        elif heads in ("mean", "max"):
+            _, reduce = COMBINE[str(heads)]
+            yield rows, _rescale_merged(reduce(weights, dim=1))
+        else:
+            yield rows, merge_examples(weights, heads, call.layer)
 
 
 def merge_edges(edges: Tensor, heads: Heads, layer: str) -> Tensor:

@@ -83,7 +83,10 @@ def mix_residual(
     r = xp.asarray(list(residual), **place)[:, None, None]
     if own is not None:
         r = r * xp.astype(xp.asarray(own, device=place["device"]), attention.dtype)[:, :, None]
-    return (1 - r) * attention + r * xp.eye(int(attention.shape[-1]), **place)
+    mixed = (1 - r) * attention
+    diagonal = xp.arange(int(attention.shape[-1]), device=place["device"])
+    mixed[..., diagonal, diagonal] += r[..., 0]
+    return mixed
 
 
 @dataclass(frozen=True)
@@ -314,5 +317,7 @@ def is_causal(attention: Array) -> bool:
     >>> is_causal(np.asarray([[1.0, 0.0], [0.5, 0.5]]))
     True
     """
+    if attention.ndim > 2:  # one matrix after another: the first may do, and takes less memory
+        return all(is_causal(attention[i]) for i in range(int(attention.shape[0])))
     xp = array_namespace(attention)
     return not bool(xp.any(xp.triu(attention, k=1) != 0))

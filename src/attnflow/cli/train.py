@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -96,7 +96,7 @@ def verb_number(  # noqa: PLR0913 - the options of the command
         from attnflow.paper.verb_number.splits import split_folder, split_grammar
         from attnflow.paper.verb_number.trainer import Recipe, train_together
 
-        given = {
+        given: dict[str, Any] = {
             "epochs": epochs,
             "batch_size": batch_size,
             "attention_dropout": attention_dropout,

@@ -62,13 +62,12 @@ def test_a_first_explanation():
     rows = {token: row for token, (row, _) in read_table(outputs[2]).items()}
     raw, rollout, flow = zip(*rows.values(), strict=True)
     tokens = list(rows)
-    assert tokens[raw.index(max(raw))] == "cabinet"
+    assert tokens[raw.index(max(raw))] == "to"
     assert tokens[rollout.index(max(rollout))] == "keys"
     assert [tokens[i] for i, score in enumerate(flow) if score == 1] == ["keys", "to", "cabinet"]
     assert "have the same highest flow, 1" in outputs[3]
-    shares = [int(share) for share in re.findall(r"better than (\d+)%", outputs[-1])]
-    assert shares[0] < 50
-    assert min(shares[1:]) > 90
+    raw_share, rollout_share, flow_share = map(int, re.findall(r"better than (\d+)%", outputs[-1]))
+    assert raw_share < 75 < flow_share < 90 < rollout_share
 
 
 def test_by_hand_prints_the_numbers_of_its_text():
@@ -119,14 +118,14 @@ def test_which_method_reads_its_tables_correctly():
     replaced, removed = (table for table in outputs if table.startswith("comprehensiveness"))
     first, second = read_table(replaced), read_table(removed)
     assert [table["rollout, ALTI"][1] for table in (first, second)] == ["yes", "yes"]
-    assert all("rollout, ALTI" in list(table)[:2] for table in (first, second))
+    assert all("rollout, ALTI" in list(table)[:4] for table in (first, second))
     assert [table["frequency, rare first"][1] for table in (first, second)] == ["yes", "no"]
-    assert [table["rollout, attention"][1] for table in (first, second)] == ["yes", "no"]
-    assert {
-        table[f"raw, {edges}"][1] for table in (first, second) for edges in ("attention", "ALTI")
-    } == {"no"}
+    assert [table["rollout, attention"][1] for table in (first, second)] == ["yes", "yes"]
+    assert [table["flow, attention"][1] for table in (first, second)] == ["yes", "no"]
+    assert [table["raw, attention"][1] for table in (first, second)] == ["no", "no"]
     evidence = read_table(find(outputs, "reciprocal_rank"))
-    assert min(evidence[f"rollout, {edges}"][0][0] for edges in ("attention", "ALTI")) > 0.85
+    assert evidence["rollout, ALTI"][0][0] > 0.85
+    assert 0.6 < evidence["rollout, attention"][0][0] < 0.85
     assert evidence["random"][0][0] < 0.5
 
 
@@ -143,19 +142,19 @@ def test_a_data_set_answers_in_numbers():
     assert [float(row[-1]) for row in accuracy] == pytest.approx([0.957, 1.0], abs=0.01)
     assert all("cabinets" in row for row in wrong)
     assert [row[1] for row in unknown] == ["True"] * 4 + ["False"] * 2
-    assert float(unknown[-2][-1]) > 0.95
+    assert float(unknown[-2][-1]) > 0.9
     assert float(unknown[-1][-1]) < 0.05
     assert all(float(row[4]) > 0.99 and float(row[2]) > 0.99 for row in nouns)  # rollout, accuracy
     assert all(float(row[3]) < 0.9 and float(row[5]) < 0.6 for row in nouns)  # raw, flow
-    assert all(float(row[3]) == 0 for row in flow)  # never the nearest noun
+    assert all(float(row[3]) < 0.03 for row in flow)  # hardly ever the nearest noun
     assert [float(row[2]) for row in flow[:3]] == [0, 0, 0]  # no ties up to layer 3
 
 
 def test_an_edge_of_your_own():
     outputs = execute("7-your-own-edge")
     assert "tensor([[[0.1667, 0.8333]]])" in outputs[1]
-    assert re.findall(r"keys ([\d.]+)", find(outputs, "attention ")) == ["0.29", "0.33"]
+    assert re.findall(r"keys ([\d.]+)", find(outputs, "attention ")) == ["0.24", "0.26"]
     table = read_table(outputs[-1])
     plain, focused = table["rollout, attention"][0], table["rollout, focused"][0]
-    assert plain[1] < focused[0] < plain[0]  # below, within its interval
-    assert table["frequency, rare first"][0][0] > focused[0]
+    assert plain[0] < focused[0] < plain[0] + 0.02  # far less than the intervals
+    assert table["frequency, rare first"][0][0] > focused[1]

@@ -13,7 +13,7 @@ unexport PYTHONHOME PYTHONPATH PYTHONSTARTUP
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check bench docs paper viewer clean
+.PHONY: help demo test test-fast check bench docs paper viewer dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,12 @@ bench: .venv/.dev ## run the benchmarks of flow, data sets and viewer
 docs: .venv/.dev ## build the documentation into build/docs
 	$(BIN)/python -m tools.write_registry
 	$(BIN)/sphinx-build -W -b html docs build/docs
+	$(BIN)/python -m tools.check_links build/docs
+
+dist: .venv/.release ## build wheel and sdist into dist, and check them
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/twine check --strict dist/*
 
 clean: ## remove the environment, builds and caches
 	rm -rf .venv build dist viewer/node_modules .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -75,6 +81,10 @@ clean: ## remove the environment, builds and caches
 
 .venv/.models: .venv/.runtime
 	$(PIP_INSTALL) --no-build-isolation --editable '.[models]'
+	touch $@
+
+.venv/.release: .venv/.runtime
+	$(PIP_INSTALL) --group release
 	touch $@
 
 .venv/.dev: .venv/.runtime

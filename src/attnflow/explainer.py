@@ -18,7 +18,8 @@ from attnflow.edges.registry import EDGES, default_edges, fit_residual
 from attnflow.errors import AttentionError, InputError, check_choice
 from attnflow.explanation import Explanation, KeepHeads, Origin
 from attnflow.graph import AttentionGraph
-from attnflow.layers import Heads, ModelResidual, check_heads
+from attnflow.head_merge import Heads, check_heads
+from attnflow.layers import ModelResidual
 from attnflow.optional import import_optional
 from attnflow.predictions import Answer, Prediction
 from attnflow.selection import Position, resolve_position

@@ -33,7 +33,8 @@ from attnflow.errors import (
     check_type,
 )
 from attnflow.graph import AttentionGraph
-from attnflow.layers import Heads, ResidualWeight
+from attnflow.head_merge import Heads
+from attnflow.layers import ResidualWeight
 from attnflow.methods.registry import METHODS
 from attnflow.predictions import (
     WHOLE,

@@ -15,6 +15,8 @@ from attnflow.methods.registry import method_title
 
 STRETCH = 0.4  # colors start at the lowest score if it is at least this share of the highest
 PALE = 0.25  # of the highest score: rows or maps with lower scores only would be nearly blank
+FEW = 4  # tokens: with so few, all colors are easy to see
+DOMINANT = 3  # times the largest score of the other tokens
 LIGHTEST = 0.15  # the strength of the color of the lowest score of a stretched range
 
 
@@ -193,6 +195,42 @@ def row_ranges(rows: NDArray[Any]) -> list[tuple[float, float]] | None:
     if not any(blank) or 2 * needing < len(rows):
         return None
     return [_whole_range(row) for row in rows]
+
+
+def special_dominate(rows: NDArray[Any], special: Sequence[bool]) -> bool:
+    """Whether special tokens take most of the color scale in half of the rows or more.
+
+    The viewer then offers to hide them, and figures do. rows: [rows, tokens].
+
+    >>> special_dominate(np.asarray([[0.9, 0.05, 0.1, 0.0, 0.05]]), [True] + [False] * 4)
+    True
+    """
+    marks = np.asarray(special, dtype=bool)
+    if len(marks) <= FEW or marks.all() or not marks.any():
+        return False
+    return _dominate(rows, marks)
+
+
+def color_limit(rows: NDArray[Any]) -> float:
+    """The highest score, without those of a single token that dominates half of the rows.
+
+    rows: [rows, tokens].
+
+    >>> color_limit(np.asarray([[0.9, 0.05, 0.1, 0.0, 0.05]]))
+    0.1
+    """
+    highest = float(rows.max(initial=0.0))
+    if rows.shape[-1] <= FEW or not highest:
+        return highest
+    best = np.bincount(rows.argmax(axis=-1)).argmax()
+    marks = np.arange(rows.shape[-1]) == best
+    return float(rows[:, ~marks].max()) if _dominate(rows, marks) else highest
+
+
+def _dominate(rows: NDArray[Any], marks: NDArray[np.bool_]) -> bool:
+    others = rows[:, ~marks].max(axis=-1)
+    dominated = (others > 0) & (rows[:, marks].max(axis=-1) > DOMINANT * others)
+    return 2 * int(dominated.sum()) >= len(rows)
 
 
 def _whole_range(row: NDArray[Any]) -> tuple[float, float]:

@@ -351,6 +351,9 @@ def test_commands_and_options_are_completed_in_bash():
     assert "--method" in complete("attnflow explain --m")
     assert complete("attnflow corpus sh") == ["show"]
     assert "receptive_field" in complete("attnflow explain a --normalize ")
+    assert complete("attnflow explain --method ro") == ["rollout"]
+    assert complete("attnflow trace a.npz --method al") == ["all"]
+    assert "globenc" in complete("attnflow explain --edges ")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

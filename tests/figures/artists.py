@@ -6,6 +6,7 @@ from matplotlib.text import Text
 
 from attnflow import AttentionGraph
 from attnflow.explanation import Explanation
+from attnflow.figures import Display
 from attnflow.predictions import Outcome, Prediction
 from attnflow.units import find_words
 
@@ -34,8 +35,14 @@ def random_explanation(tokens, n_layers=6, seed=0, **options):
     return make_explanation(tokens, weights, **options)
 
 
+def plain(figure):
+    """The matplotlib figure of a Display."""
+    return figure.figure_ if isinstance(figure, Display) else figure
+
+
 def texts_of(figure):
     """All text that is seen, as (text, corners [4, 2] in pixels at 200 dpi)."""
+    figure = plain(figure)
     figure.set_dpi(200)
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw_without_rendering()
@@ -116,6 +123,7 @@ def outside(texts, figure):
 
 def check_text(figure, inside=()):
     """All text is whole, and none lies over other text or over a panel; returns the text."""
+    figure = plain(figure)
     texts = texts_of(figure)
     assert overlapping(texts) == []
     assert outside(texts, figure) == []

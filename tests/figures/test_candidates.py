@@ -20,12 +20,12 @@ def make_case(n_layers=6, **options):
 
 
 def bars_of(figure, gid):
-    return [bar for axes in figure.axes for bar in axes.patches if bar.get_gid() == gid]
+    return [bar for axes in figure.figure_.axes for bar in axes.patches if bar.get_gid() == gid]
 
 
 def test_bars_are_relative_probabilities_in_the_colors_of_the_candidates():
     figure = draw_candidates(make_case())
-    [axes] = [axes for axes in figure.axes if axes.get_gid() == "probabilities"]
+    [axes] = [axes for axes in figure.figure_.axes if axes.get_gid() == "probabilities"]
     drawn: list[Any] = list(axes.patches)
     assert [bar.get_height() for bar in drawn] == pytest.approx([0.75, 0.25])
     colors = [to_hex(bar.get_facecolor()) for bar in drawn]

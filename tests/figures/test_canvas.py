@@ -6,8 +6,8 @@ import matplotlib as mpl
 import pytest
 
 from attnflow import FileError, InputError, MissingDependencyError
-from attnflow.figures import canvas as style
 from attnflow.figures import draw_maps, render, save
+from attnflow.figures.display import import_matplotlib
 from tests.figures.artists import random_explanation
 from tests.refusal import refusal
 
@@ -99,4 +99,4 @@ def test_refusals(figure, tmp_path, monkeypatch):
         save(figure, tmp_path / "none" / "a.svg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with refusal(MissingDependencyError, "attnflow[figures]"):
-        style.import_matplotlib()
+        import_matplotlib()

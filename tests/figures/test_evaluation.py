@@ -17,7 +17,7 @@ FALLING = {
 
 
 def lines_of(figure, panel=0, gid="curves"):
-    axes = [axes for axes in figure.axes if axes.get_gid() == gid][panel]
+    axes = [axes for axes in figure.figure_.axes if axes.get_gid() == gid][panel]
     return {line.get_gid(): line for line in axes.lines if line.get_gid()}
 
 

@@ -16,14 +16,14 @@ TWO = make_explanation(["a", "b"], [[[0.2, 0.8], [0.0, 1.0]], [[0.5, 0.5], [0.0,
 
 
 def collection_of(figure) -> Any:
-    [lines] = figure.axes[0].findobj(LineCollection)
+    [lines] = figure.figure_.axes[0].findobj(LineCollection)
     return lines
 
 
 def lines_of(figure):
     """For each panel the widths of lines, by their ends: (layer, token), (layer + 1, position)."""
     found = []
-    for axes in figure.axes:
+    for axes in figure.figure_.axes:
         for lines in axes.findobj(LineCollection):
             ends = [tuple(map(tuple, one)) for one in lines.get_segments()]
             found.append(dict(zip(ends, lines.get_linewidths(), strict=True)))
@@ -76,7 +76,9 @@ def test_weak_lines_are_left_out():
 def test_lines_of_many_other_positions_fade_beside_those_of_one():
     many = random_explanation([f"w{i}" for i in range(24)])
     alone, beside = (
-        collection_of(draw_graph(many, methods=["raw"], highlight=place, threshold=0.0))
+        collection_of(
+            draw_graph(many, methods=["raw"], highlight=place, threshold=0.0, lines="all")
+        )
         for place in (None, 0)
     )
     strengths = {
@@ -113,9 +115,9 @@ def test_panels_go_below_each_other_in_a_column():
     explanation = random_explanation(SENTENCE)
     for width, n_rows in ((6.9, 1), (3.3, 3)):
         figure = draw_graph(explanation, width=width)
-        panels = [axes for axes in figure.axes if str(axes.get_gid()).startswith("graph")]
+        panels = [axes for axes in figure.figure_.axes if str(axes.get_gid()).startswith("graph")]
         assert len({round(axes.get_position().y0, 6) for axes in panels}) == n_rows
-        assert figure.get_size_inches()[0] == pytest.approx(width)
+        assert figure.figure_.get_size_inches()[0] == pytest.approx(width)
 
 
 @pytest.mark.parametrize("width", [3.3, 6.9])
@@ -149,10 +151,10 @@ def test_refusals():
 
 def test_the_caption_names_settings_and_notes_of_the_highlighted_position():
     explanation = random_explanation([*"abcdefgh"], n_layers=12)
-    text = " ".join(check_text(draw_graph(explanation)))
+    text = " ".join(check_text(draw_graph(explanation, lines="all")))
     assert "residual weight 0.5 · rows normalized." in text
     assert "layer 12:" not in text
-    noted = " ".join(check_text(draw_graph(explanation, highlight="a")))
+    noted = " ".join(check_text(draw_graph(explanation, highlight="a", lines="all")))
     assert "Attention flow, layer 12:" in noted
 
 

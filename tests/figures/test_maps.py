@@ -25,7 +25,7 @@ SENTENCE = ["[CLS]", "the", "article", "on", "NNP", "large", "systems"]
 
 def meshes(figure):
     """What was drawn in each panel: shades [layers, tokens]."""
-    found = [mesh for axes in figure.axes for mesh in axes.findobj(QuadMesh)]
+    found = [mesh for axes in figure.figure_.axes for mesh in axes.findobj(QuadMesh)]
     return [np.asarray(mesh.get_array()) for mesh in found]
 
 
@@ -70,6 +70,34 @@ def test_flat_scores_have_contrast_by_default_and_the_figure_says_so():
     np.testing.assert_allclose(meshes(figure)[1], [[0.15, 0.575, 1.0, 0.0]] * 2)
     assert {"max 0.9", "per layer", "0, or minimum", "maximum"} <= set(words_in(figure))
     assert {"0", "0.9"} <= set(words_in(draw_maps(rollout, normalize="none")))
+
+
+def test_special_tokens_that_dominate_are_hidden_and_named_unless_asked():
+    # [CLS] has more than 3 times the highest of the others at layer 2 and 3, not at layer 1.
+    weights = np.full((3, 6, 6), 0.0)
+    weights[:, :] = [[0.4, 0.2, 0.1, 0.1, 0.1, 0.1]]
+    weights[1:, :] = [[0.7, 0.2, 0.1, 0.0, 0.0, 0.0]]
+    explanation = make_explanation(["[CLS]", *"abcde"], weights, position=1)
+    figure = draw_maps(explanation, methods=["raw"], scale="shared")
+    np.testing.assert_allclose(meshes(figure)[0][:, 0] * 0.2, [0.2, 0.2, 0.2])
+    text = " ".join(check_text(figure))
+    assert "special tokens hidden" in text
+    assert "[CLS] would take" in text
+    shown = draw_maps(explanation, methods=["raw"], special="show")
+    assert meshes(shown)[0].shape == (3, 6)
+    assert "hidden" not in " ".join(words_in(shown))
+    weights[2] = weights[0]  # now one layer of three
+    few = make_explanation(["[CLS]", *"abcde"], weights, position=1)
+    assert meshes(draw_maps(few, methods=["raw"]))[0].shape == (3, 6)
+
+
+def test_a_token_that_dominates_does_not_extend_the_scale():
+    rows = [[0.9, 0.05, 0.02, 0.02, 0.01], [0.8, 0.1, 0.05, 0.05, 0.0]]
+    attribution = Attribution(np.asarray(rows)[:, None], tuple("abcde"), "raw", (1, 2), (0,))
+    figure = draw_maps(attribution, normalize="none")
+    np.testing.assert_allclose(meshes(figure)[0][:, :2], [[1.0, 0.5], [1.0, 1.0]])
+    assert "0.1 or more" in words_in(figure)
+    assert "0.9" in words_in(draw_maps(attribution, normalize="none", scale="shared"))
 
 
 def test_a_pale_map_has_its_own_scale_by_default():
@@ -136,16 +164,16 @@ def test_several_explanations_make_rows_or_one_row_if_there_is_one_method():
     across = draw_maps(several, methods=["raw"], titles=["(a) one", "(b) two", "(c) three"])
     assert len(meshes(grid)) == 9
     assert len(meshes(across)) == 3
-    tops = {round(axes.get_position().y1, 6) for axes in across.axes if not axes.get_gid()}
+    tops = {round(axes.get_position().y1, 6) for axes in across.figure_.axes if not axes.get_gid()}
     assert len(tops) == 1
     assert {"(a) one", "(b) two", "(c) three"} <= set(words_in(across))
 
 
 def test_layers_go_upward():
     figure = draw_maps(random_explanation(SENTENCE), methods=["raw"])
-    ticks = figure.axes[0].yaxis.get_ticklabels()
+    ticks = figure.figure_.axes[0].yaxis.get_ticklabels()
     assert [tick.get_text() for tick in ticks] == ["1", "2", "3", "4", "5", "6"]
-    assert figure.axes[0].get_ylim() == (0.0, 6.0)
+    assert figure.figure_.axes[0].get_ylim() == (0.0, 6.0)
 
 
 @pytest.mark.parametrize("width", [3.3, 6.9])
@@ -164,7 +192,9 @@ def test_no_text_is_cut_or_overlaps(width, tokens, scale):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_token_is_written_in_full(dark):
-    figure = draw_maps(random_explanation(LONG), methods=["flow"], width=3.3, dark=dark)
+    figure = draw_maps(
+        random_explanation(LONG), methods=["flow"], special="show", width=3.3, dark=dark
+    )
     assert set(LONG) <= set(check_text(figure))
 
 
@@ -178,7 +208,7 @@ def test_hostile_and_foreign_tokens_are_written_as_text():
 def test_a_long_first_token_is_slanted_into_the_margin():
     tokens = ["internationalises", *(f"word{i}" for i in range(14))]
     figure = draw_maps(random_explanation(tokens), methods=["raw"])
-    assert {tick.get_rotation() for tick in figure.axes[0].get_xticklabels()} == {45}
+    assert {tick.get_rotation() for tick in figure.figure_.axes[0].get_xticklabels()} == {45}
     assert set(tokens) <= set(check_text(figure))
 
 
@@ -191,7 +221,7 @@ def test_500_tokens_widen_the_figure_rather_than_overlap():
     tokens = [f"t{i}" for i in range(500)]
     scores = np.random.default_rng(0).random((4, 1, 500))
     figure = draw_maps(Attribution(scores, tuple(tokens), "rollout", (1, 2, 3, 4), (0,)))
-    assert figure.get_size_inches()[0] > 6.9
+    assert figure.figure_.get_size_inches()[0] > 6.9
     assert set(tokens) <= set(words_in(figure))
 
 

@@ -30,7 +30,7 @@ def make(n_layers=4, **options):
 def patches_of(figure):
     return [
         np.asarray(drawn.get_array())
-        for axes in figure.axes
+        for axes in figure.figure_.axes
         for drawn in axes.images
         if drawn.get_gid() == "patches"
     ]
@@ -76,7 +76,7 @@ def test_one_scale_for_all_pictures():
 
 def test_the_picture_is_below_in_grey():
     figure = draw_overlay(make(), methods=["raw"], layers=1)
-    picture, patches = figure.axes[0].images
+    picture, patches = figure.figure_.axes[0].images
     grey = np.asarray(picture.get_array())
     np.testing.assert_allclose(grey[:4], DIMMED[1])
     np.testing.assert_allclose(grey[4:], DIMMED[0])
@@ -87,9 +87,11 @@ def test_the_picture_is_below_in_grey():
 def test_a_patch_that_is_looked_from_has_a_frame():
     explanation = make()
     framed = draw_overlay(explanation, methods=["raw"], position="patch 1,2", layers=2)
-    corners = [patch.get_xy() for patch in framed.axes[0].patches if isinstance(patch, Rectangle)]
+    corners = [
+        patch.get_xy() for patch in framed.figure_.axes[0].patches if isinstance(patch, Rectangle)
+    ]
     assert corners == [(2, 1), (2, 1)]
-    assert not draw_overlay(explanation, methods=["raw"], layers=2).axes[0].patches
+    assert not draw_overlay(explanation, methods=["raw"], layers=2).axes_[0].patches
     expected = explanation.raw(positions="patch 1,2", layers=2, normalize="rows").to_numpy()
     np.testing.assert_allclose(
         patches_of(framed)[0][..., 3].ravel(), 0.85 * expected[0, 0, 1:] / expected[0, 0, 1:].max()

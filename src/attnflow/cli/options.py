@@ -94,6 +94,20 @@ ThreadsOption = Annotated[
 ]
 
 
+def complete_methods(incomplete: str) -> list[str]:
+    """The names of methods that start with what was typed, for the shell.
+
+    >>> complete_methods("ro")
+    ['rollout']
+    """
+    return [name for name in (*METHODS.names, ALL) if name.startswith(incomplete)]
+
+
+def complete_edges(incomplete: str) -> list[str]:
+    """The names of edge weightings that start with what was typed, for the shell."""
+    return [name for name in EDGES.names if name.startswith(incomplete)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """Options of `explain` and `explain-image`, which run a model."""
@@ -112,7 +126,13 @@ class ModelOptions:
         ),
     ] = None
     edges: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The edge weights.", rich_help_panel=SCORES)
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The edge weights.",
+            rich_help_panel=SCORES,
+            autocompletion=complete_edges,
+        ),
     ] = None
     device: Annotated[
         str | None, typer.Option(help="The device to run the model on, such as cpu or cuda.")
@@ -133,7 +153,13 @@ class ScoreOptions:
     """Options of `explain`, `explain-image` and `trace`: the graph, the methods, the output."""
 
     method: Annotated[
-        str, typer.Option(metavar="NAME", help="The method.", rich_help_panel=SCORES)
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The method.",
+            rich_help_panel=SCORES,
+            autocompletion=complete_methods,
+        ),
     ] = "rollout"
     layer: Annotated[
         str,

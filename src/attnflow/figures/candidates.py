@@ -9,7 +9,16 @@ import numpy as np
 from attnflow.attribution import Normalize
 from attnflow.errors import InputError
 from attnflow.explanation import Explanation
-from attnflow.figures.canvas import PAGE, Sheet, choose_theme, font_family, label_ticks, new_sheet
+from attnflow.figures.canvas import (
+    PAGE,
+    Sheet,
+    choose_theme,
+    font_family,
+    label_ticks,
+    new_sheet,
+    width_for,
+)
+from attnflow.figures.display import Display
 from attnflow.figures.labels import label, line_height, scale_text, text_width, widest, wrap
 from attnflow.figures.panels import (
     PAPER_METHODS,
@@ -23,7 +32,7 @@ from attnflow.presentation import describe_settings, title_with_edges
 from attnflow.selection import Position, resolve_positions
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +132,8 @@ def draw_candidates(
     caption: bool = True,
     width: float = PAGE,
     dark: bool = False,
-) -> "Figure":
+    ax: "Axes | None" = None,
+) -> Display:
     """Draw which word a model fills in, next to its attention to the candidates it could refer to.
 
     For each case: bars with the relative probabilities of the words that could fill the mask, and
@@ -132,7 +142,7 @@ def draw_candidates(
     longer attention bar has the color of the higher probability.
     normalize: "rows" scales the scores at each layer to sum to 1 over all words of the text.
     caption: name the models and their settings below.
-    width, dark: as in `draw_maps`. All cases and methods share one scale.
+    width, dark, ax: as in `draw_maps`. All cases and methods share one scale.
     """
     several = [cases] if isinstance(cases, CandidateCase) else list(cases)
     if not several:
@@ -141,6 +151,7 @@ def draw_candidates(
             expected="at least one",
             fix="Pass a CandidateCase.",
         )
+    width = width_for(ax, width)
     scores = [
         [case.attention(method, normalize=normalize) for method in methods] for case in several
     ]
@@ -150,15 +161,16 @@ def draw_candidates(
             _measure(case, row, methods, width) for case, row in zip(several, scores, strict=True)
         ]
         width = max(width, *(block.width for block in blocks))
-    lines = caption_lines(_caption(several, normalize) if caption else "", width)
+    text = _caption(several, normalize) if caption else ""
+    lines = caption_lines(text, width)
     height = EDGE + sum(block.height for block in blocks) + caption_height(lines)
-    sheet = new_sheet(width, height, choose_theme(dark))
+    sheet = new_sheet(width, height, choose_theme(dark), ax)
     place = EDGE
     for block in blocks:
         _draw_block(sheet, place, block, top, normalize)
         place += block.height
     draw_caption(sheet, lines)
-    return sheet.figure
+    return sheet.finish(text)
 
 
 def _caption(cases: Sequence[CandidateCase], normalize: Normalize) -> str:

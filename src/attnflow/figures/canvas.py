@@ -1,18 +1,13 @@
-"""The canvas of all figures: themes, fonts, layout in inches, and export to files."""
+"""The canvas of all figures: themes, fonts, and layout in inches, on a figure or inside axes."""
 
-import io
-import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnflow.errors import FileError, InputError, check_choice
-from attnflow.optional import import_optional
+import numpy as np
+
+from attnflow.errors import InputError, check_type
+from attnflow.figures.display import Display, import_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,11 +90,6 @@ def choose_theme(dark: bool) -> Theme:
     return DARK if dark else LIGHT
 
 
-def import_matplotlib(module: str = "matplotlib") -> Any:
-    """Import matplotlib, or one of its modules."""
-    return import_optional(module, "drawing figures")
-
-
 def color_map(theme: Theme) -> Any:
     """The ramp of a theme as a matplotlib colormap."""
     colors = import_matplotlib("matplotlib.colors")
@@ -117,67 +107,126 @@ def font_family() -> list[str]:
     return [*(name for name in FONTS if name in installed), "sans-serif"]
 
 
-FORMATS = ("svg", "pdf", "png")
-
-# Text stays text, and equal figures give equal files.
-SETTINGS: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "attnflow",
-    "pdf.fonttype": 42,
-    "pdf.use14corefonts": False,
-    # If the first is not installed, the others have similar widths.
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
-    "text.hinting": "none",  # draw glyphs where they are measured, without rounding to pixels
-}
-METADATA: dict[str, dict[str, Any]] = {
-    "svg": {"Date": None, "Creator": "attnflow"},
-    "pdf": {"CreationDate": None, "Creator": "attnflow", "Producer": None},
-    "png": {"Software": "attnflow"},
-}
-
-
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """A figure whose parts are placed in inches from its upper left corner."""
+    """A figure, or axes in one, whose parts are placed in inches from the upper left corner.
+
+    width, height: in inches. ax: the axes that it is drawn into, room: their size, and scale: the
+    size of an inch of the sheet there. panels: the axes that were added.
+    """
 
     figure: "Figure"
     theme: Theme
     width: float
     height: float
+    ax: "Axes | None" = None
+    room: tuple[float, float] = (0.0, 0.0)
+    scale: float = 1.0
+    panels: list["Axes"] = field(default_factory=list)
+
+    def _place(self, left: float, top: float) -> tuple[float, float]:
+        """A position as shares of the figure, or of the axes to draw into, from the lower left."""
+        if self.ax is None:
+            return left / self.width, 1 - top / self.height
+        margin = (self.room[0] - self.scale * self.width) / 2
+        return (margin + self.scale * left) / self.room[0], 1 - self.scale * top / self.room[1]
 
     def axes(self, left: float, top: float, width: float, height: float) -> "Axes":
         """Add empty axes with a thin frame and no ticks."""
-        bottom = self.height - top - height
-        box = (left / self.width, bottom / self.height, width / self.width, height / self.height)
-        axes = self.figure.add_axes(box, facecolor="none")
+        x, y = self._place(left, top + height)
+        right, upper = self._place(left + width, top)
+        if self.ax is None:
+            axes = self.figure.add_axes((x, y, right - x, upper - y), facecolor="none")
+        else:
+            axes = self.ax.inset_axes((x, y, right - x, upper - y), facecolor="none")
         axes.tick_params(length=0, pad=2, colors=self.theme.ink, labelsize=7)
         axes.set_xticks([])
         axes.set_yticks([])
         for spine in axes.spines.values():
             spine.set_color(self.theme.faint)
             spine.set_linewidth(0.5)
+        self.panels.append(axes)
         return axes
 
     def write(self, left: float, top: float, text: str, size: float, **options: Any) -> None:
         """Write text at a position in inches; by default that of its upper left corner."""
         settings = {"color": self.theme.ink, "ha": "left", "va": "top"} | options
-        self.figure.text(
-            left / self.width,
-            1 - top / self.height,
-            text,
-            fontsize=size,
-            family=font_family(),
-            parse_math=False,
-            **settings,
+        settings |= {"fontsize": size, "family": font_family(), "parse_math": False}
+        if self.ax is None:
+            self.figure.text(*self._place(left, top), text, **settings)
+        else:
+            place = self._place(left, top)
+            self.ax.text(*place, text, transform=self.ax.transAxes, **settings)
+
+    def finish(self, caption: str = "") -> Display:
+        """Make text and lines fit the scale of the sheet, and return what was drawn."""
+        if self.ax is not None and self.scale < 1:
+            _shrink(self.ax, self.scale)
+        keys = ("key", "legend")
+        panels = tuple(axes for axes in self.panels if axes.get_gid() not in keys)
+        return Display(self.figure, panels, self.ax, caption)
+
+
+def _shrink(ax: "Axes", scale: float) -> None:
+    """Make text, lines and marks inside of axes smaller."""
+    for text in ax.findobj(import_matplotlib("matplotlib.text").Text):
+        text.set_fontsize(scale * text.get_fontsize())
+    for line in ax.findobj(import_matplotlib("matplotlib.lines").Line2D):
+        line.set_linewidth(scale * line.get_linewidth())
+        line.set_markersize(scale * line.get_markersize())
+    collections = import_matplotlib("matplotlib.collections")
+    for lines in ax.findobj(collections.Collection):
+        lines.set_linewidths([scale * width for width in np.atleast_1d(lines.get_linewidths())])
+    for marks in ax.findobj(collections.PathCollection):
+        marks.set_sizes(scale**2 * np.asarray(marks.get_sizes()))
+
+
+def new_sheet(width: float, height: float, theme: Theme, ax: "Axes | None" = None) -> Sheet:
+    """Create an empty sheet of a size in inches.
+
+    ax: axes of any figure to draw into; without it, the sheet is a figure of its own, independent
+    of pyplot and of any window. If the sheet does not fit into the axes, all of it is made smaller.
+    """
+    if ax is None:
+        figure = import_matplotlib("matplotlib.figure").Figure(
+            figsize=(width, height), dpi=100, facecolor=theme.ground, layout=None
         )
+        return Sheet(figure, theme, width, height)
+    ax.set_axis_off()
+    room = size_of(ax)
+    scale = min(room[0] / width, room[1] / height, 1.0)
+    return Sheet(_root_of(ax), theme, width, height, ax, room, scale)
 
 
-def new_sheet(width: float, height: float, theme: Theme) -> Sheet:
-    """Create an empty figure of a size in inches, independent of pyplot and of any window."""
-    figure = import_matplotlib("matplotlib.figure").Figure(
-        figsize=(width, height), dpi=100, facecolor=theme.ground, layout=None
-    )
-    return Sheet(figure, theme, width, height)
+def _root_of(ax: "Axes") -> "Figure":
+    """The figure of axes, also of those in a subfigure."""
+    inner: Any = ax.figure
+    root: Figure = inner.figure
+    return root
+
+
+def size_of(ax: "Axes") -> tuple[float, float]:
+    """The width and the height of axes in inches; the figure is laid out first.
+
+    Raises InputError for anything but axes, or for axes without an area.
+    """
+    axes = import_matplotlib("matplotlib.axes").Axes
+    check_type(ax, axes, "Pass axes of matplotlib, such as those of plt.subplots().")
+    figure = _root_of(ax)
+    figure.draw_without_rendering()
+    box = ax.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+    if not (box.width > 0 and box.height > 0):
+        raise InputError(
+            f"the axes are {box.width:.2g} x {box.height:.2g} inches",
+            expected="axes with an area",
+            fix="Use a larger figure.",
+        )
+    return float(box.width), float(box.height)
+
+
+def width_for(ax: "Axes | None", width: float) -> float:
+    """The width of a figure: that of the axes to draw into, if there are any."""
+    return width if ax is None else size_of(ax)[0]
 
 
 def label_ticks(
@@ -187,65 +236,3 @@ def label_ticks(
     chosen = axes.xaxis if axis == "x" else axes.yaxis
     chosen.set_ticks(places)
     chosen.set_ticklabels(texts, fontsize=size, family=font_family(), parse_math=False, **options)
-
-
-def save(figure: "Figure", path: str | PathLike[str], *, dpi: int = 300) -> None:
-    """Write a figure to a .svg, .pdf or .png file; the suffix selects the format.
-
-    Text stays text in SVG and PDF, and equal figures give equal files.
-    dpi: pixels per inch, for PNG and for dense maps inside SVG and PDF.
-    Raises InputError for another suffix, FileError if the file cannot be written. Warns about
-    characters that no installed font has.
-    """
-    name = Path(path)
-    kind = name.suffix.removeprefix(".").lower()
-    if kind not in FORMATS:
-        raise InputError(
-            f"the file name is {name}",
-            expected="a name that ends in .svg, .pdf or .png",
-            fix="Add one of these suffixes.",
-        )
-    content = render(figure, kind, dpi=dpi)
-    try:
-        name.write_bytes(content)
-    except OSError as error:
-        raise FileError(
-            f"{name} cannot be written ({error.strerror})",
-            expected="a file in an existing folder",
-            fix="Create the folder, or choose another.",
-        ) from error
-
-
-def render(figure: "Figure", kind: str = "png", *, dpi: int = 300) -> bytes:
-    """Return the bytes of the file that `save` writes; kind: "svg", "pdf" or "png"."""
-    check_choice("kind", kind, FORMATS)
-    buffer = io.BytesIO()
-    with import_matplotlib().rc_context(SETTINGS), _one_warning_for_missing_glyphs():
-        figure.savefig(
-            buffer, format=kind, dpi=dpi, metadata=METADATA[kind], facecolor=figure.get_facecolor()
-        )
-    return buffer.getvalue()
-
-
-@contextmanager
-def _one_warning_for_missing_glyphs() -> Iterator[None]:
-    """Merge matplotlib's warnings about missing glyphs, one for each, into a single warning."""
-    missing: dict[str, None] = {}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    for warning in caught:
-        found = re.match(r"Glyph (\d+) .*missing from font", str(warning.message))
-        if found:
-            missing[chr(int(found[1]))] = None
-        else:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
-    if missing:
-        warnings.warn(
-            f"no installed font has {' '.join(missing)}; drawn as boxes. Install a font with these "
-            "characters, such as Noto Sans CJK or Noto Emoji, or save as SVG to keep text as text.",
-            UserWarning,
-            stacklevel=4,
-        )

@@ -12,13 +12,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnflow.errors import InputError, ShapeError
-from attnflow.figures.canvas import PAGE, Sheet, Theme, choose_theme, label_ticks, new_sheet
+from attnflow.figures.canvas import (
+    PAGE,
+    Sheet,
+    Theme,
+    choose_theme,
+    label_ticks,
+    new_sheet,
+    width_for,
+)
+from attnflow.figures.display import Display
 from attnflow.figures.labels import label, line_height, text_width, widest
 from attnflow.figures.panels import caption_height, caption_lines, draw_caption
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SIZE = 7.0  # points
 LINE = line_height(SIZE)
@@ -73,23 +81,26 @@ def draw_curves(
     caption: str = "",
     width: float = PAGE,
     dark: bool = False,
-) -> "Figure":
+    ax: "Axes | None" = None,
+) -> Display:
     """Draw the probability of a prediction as more and more tokens are removed.
 
     curves: [points] by name, at equal shares from no token to all, the most relevant removed
     first: good explanations fall fast. least: the same with the least relevant removed first, in
     a second panel: good explanations stay high.
     baselines: names of curves to draw in gray. caption: the text below, such as the model and
-    what takes the place of removed tokens. width, dark: as in `draw_maps`.
+    what takes the place of removed tokens. width, dark, ax: as in `draw_maps`.
     Raises InputError without curves, ShapeError for one with fewer than 2 points.
     """
+    width = width_for(ax, width)
     panels = {"most relevant removed first": _check_curves(curves)}
     if least is not None:
         panels["least relevant removed first"] = _check_curves(least)
     theme = choose_theme(dark)
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     rows = _fill_rows(names, width - 2 * EDGE)
-    lines = caption_lines(label(caption) if caption else "", width)
+    said = label(caption) if caption else ""
+    lines = caption_lines(said, width)
     left = EDGE + LINE + text_width("0.00", SIZE) + 0.08
     across = (width - left - EDGE - (len(panels) - 1) * (GAP + left)) / len(panels)
     beside = across >= NARROWEST or len(panels) == 1
@@ -97,7 +108,7 @@ def draw_curves(
     block = LINE + 0.04 + PANEL + 2 * LINE + 0.12
     legend = len(rows) * (LINE + 0.03) + 0.04
     height = EDGE + block * (1 if beside else len(panels)) + legend + caption_height(lines) + EDGE
-    sheet = new_sheet(width, height, theme)
+    sheet = new_sheet(width, height, theme, ax)
     strokes = choose_strokes(names, baselines, theme)
     for i, (title, panel) in enumerate(panels.items()):
         place = left + (i * (across + GAP + left) if beside else 0)
@@ -105,7 +116,7 @@ def draw_curves(
         _draw_panel(sheet, (place, top, across), title, panel, strokes)
     _draw_keys(sheet, height - EDGE - caption_height(lines) - legend, rows, strokes)
     draw_caption(sheet, lines)
-    return sheet.figure
+    return sheet.finish(said)
 
 
 def _check_curves(curves: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
@@ -223,15 +234,17 @@ def draw_critical_difference(
     caption: str = "",
     width: float = PAGE,
     dark: bool = False,
-) -> "Figure":
+    ax: "Axes | None" = None,
+) -> Display:
     """Draw mean ranks on an axis, and connect those that a test does not tell apart.
 
     mean_ranks: by name, 1 for the best, over n_texts texts. difference: the critical difference;
     names closer than it are connected by a bar (`connect_ranks`).
-    caption: the text below; it follows the number of texts. width, dark: as in `draw_maps`.
+    caption: the text below; it follows the number of texts. width, dark, ax: as in `draw_maps`.
     Raises InputError for fewer than 2 names, ranks that are not finite, or a difference below 0.
     """
     ranks = _check_ranks(mean_ranks, difference)
+    width = width_for(ax, width)
     names = sorted(ranks, key=lambda name: ranks[name])
     half = (len(names) + 1) // 2
     texts = {name: f"{label(name)}  {ranks[name]:.2f}" for name in names}
@@ -246,7 +259,7 @@ def draw_critical_difference(
     bars = 0.09 * (max(levels, default=-1) + 1) + 0.1
     deep = half * (LINE + 0.03)
     height = EDGE + ruler + LINE + 0.1 + bars + deep + 0.05 + caption_height(lines) + EDGE
-    sheet = new_sheet(width, height, choose_theme(dark))
+    sheet = new_sheet(width, height, choose_theme(dark), ax)
     axes = sheet.axes(EDGE, EDGE, width - 2 * EDGE, ruler + LINE + 0.1 + bars + deep)
     axes.set_gid("ranks")
     _lay_out(axes, width - 2 * EDGE, ruler + LINE + 0.1 + bars + deep)
@@ -265,7 +278,7 @@ def draw_critical_difference(
         ends = [scale(ranks[group[0]]) - 0.03, scale(ranks[group[-1]]) + 0.03]
         axes.plot(ends, [place, place], color=sheet.theme.edge, lw=2.4, gid=" ".join(group))
     draw_caption(sheet, lines)
-    return sheet.figure
+    return sheet.finish(said)
 
 
 def _check_ranks(mean_ranks: Mapping[str, float], difference: float) -> dict[str, float]:

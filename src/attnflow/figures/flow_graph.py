@@ -1,24 +1,23 @@
 """The attention graph over layers, one panel for each method: the paper's figure 1."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from attnflow.attribution import Attribution, Normalize, Special
-from attnflow.errors import InputError
+from attnflow.errors import InputError, check_choice
 from attnflow.explanation import Explanation
 from attnflow.figures.canvas import (
     PAGE,
     Sheet,
     choose_theme,
-    font_family,
-    import_matplotlib,
-    label_ticks,
     new_sheet,
+    width_for,
 )
-from attnflow.figures.labels import SMALLEST, label, line_height, scale_text, text_width, widest
+from attnflow.figures.display import Display, import_matplotlib
+from attnflow.figures.graph_layout import Measures, draw_widths, label_axes, measure, place_panel
+from attnflow.figures.labels import label, scale_text
 from attnflow.figures.panels import (
     PAPER_METHODS,
     Numbers,
@@ -35,34 +34,17 @@ from attnflow.figures.panels import (
     title_of,
     what_is_drawn,
 )
+from attnflow.figures.path_graph import draw_paths
+from attnflow.figures.paths import METHODS as FOLLOWED
 from attnflow.selection import Layers, Position, resolve_position
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
-SIZE = 7.0  # points
-EDGE = 0.06  # inches
-GAP = 0.2
-ROW = 0.2  # inches between tokens
-TALLEST = 4.5
-NARROWEST = 1.3  # inches: narrower panels are placed below each other
-LAYER = 0.14  # inches: the smallest width of a layer
-THICKEST = 0.35  # the thickest line, as a share of the distance between tokens
+Lines: TypeAlias = Literal["auto", "all", "paths"]
+
 MANY = 12  # tokens: with more, the lines of other positions fade next to highlighted ones
-
-
-@dataclass(frozen=True)
-class Measures:
-    """Sizes in inches, and the number of panels side by side."""
-
-    across: int
-    left: float
-    panel_width: float
-    panel_height: float
-    width: float
-    height: float
-    label_size: float
-    thickest: float  # points
+DEEP = 8  # layers: with more, only paths are drawn
 
 
 def draw_graph(  # noqa: PLR0913 - one argument for each option
@@ -76,11 +58,17 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     highlight: Position | None = None,
     threshold: float = 0.01,
     scale: Scale = "auto",
+    lines: Lines = "auto",
     caption: bool = True,
     width: float = PAGE,
     dark: bool = False,
-) -> "Figure":
+    ax: "Axes | None" = None,
+) -> Display:
     """Draw the attention of positions to tokens, layer by layer, as lines of different widths.
+
+    lines: "all" lines between positions, as described here, or only the strongest "paths" of one
+    position, see `draw_paths`. "auto": paths of an Explanation of more than 12 tokens or 8 layers,
+    where nobody could follow all lines, unless `layers`, `words` or other options ask for these.
 
     Tokens are rows; layers go from the input on the left to the right. The lines that end at a
     position of a layer show what it attends to. For raw attention these are positions of the layer
@@ -90,7 +78,7 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     the input, and rollout equals flow.
 
     source: an Explanation, or Attributions of all positions and tokens.
-    methods, layers, words, special, normalize, width, dark: as in `draw_maps`.
+    methods, layers, words, special, normalize, width, dark, ax: as in `draw_maps`.
     scale: line widths "shared" by all panels, or each panel its "own"; "auto" is "shared" unless
     the lines of a panel would hardly be visible.
     caption: name the model and its settings below; with `highlight`, also what the rows of that
@@ -101,6 +89,12 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     Raises InputError if positions or tokens are missing.
     """
     check_scale(scale)
+    check_choice("lines", lines, ("auto", "all", "paths"))
+    drawing: dict[str, Any] = {"caption": caption, "width": width, "dark": dark, "ax": ax}
+    chosen_options = layers is not None or words or special != "show" or normalize != "rows"
+    if lines == "paths" or (lines == "auto" and not chosen_options and _crowded(source, methods)):
+        return draw_paths(source, position=highlight, methods=methods, **drawing)
+    width = width_for(ax, width)
     positions = None
     if isinstance(source, Explanation):
         positions = range(len(source.words.texts if words else source.tokens))
@@ -122,22 +116,29 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
         chosen = first.columns.index(place) if place in first.columns else None
     chosen_scale = choose_scale(panels, scale)
     tops = largest(panels, chosen_scale)
-    measures = _measure(texts, len(panels), len(first.layers), width)
+    measures = measure(texts, len(panels), len(first.layers), width)
     explanation = source if isinstance(source, Explanation) else None
     text = caption_of([explanation], [attributions], position=highlight) if caption else ""
-    lines = caption_lines(text, measures.width)
-    height = measures.height + caption_height(lines)
-    sheet = new_sheet(measures.width, height, choose_theme(dark))
+    said = caption_lines(text, measures.width)
+    height = measures.height + caption_height(said)
+    sheet = new_sheet(measures.width, height, choose_theme(dark), ax)
     for i, weights in enumerate(panels):
-        axes, shown = _place(
-            sheet, measures, i, title_of(attributions[i]), scale_text(tops[i]), chosen_scale
-        )
+        note = f"max {scale_text(tops[i])}" if chosen_scale == "own" else ""
+        axes, shown = place_panel(sheet, measures, i, title_of(attributions[i]), note)
         _draw_lines(axes, sheet, measures, weights / tops[i], threshold, chosen)
-        _label(axes, sheet, measures, texts if shown else [], attributions[i].layers, chosen)
+        label_axes(axes, sheet, measures, texts if shown else [], attributions[i].layers, chosen)
     top = tops[0] if chosen_scale == "shared" else None
-    _draw_legend(sheet, measures, top, what_is_drawn(first, normalize))
-    draw_caption(sheet, lines)
-    return sheet.figure
+    what = what_is_drawn(first, normalize) if top is not None else "of the maximum"
+    draw_widths(sheet, measures, top, what)
+    draw_caption(sheet, said)
+    return sheet.finish(text)
+
+
+def _crowded(source: Source, methods: Sequence[str]) -> bool:
+    """Whether an Explanation has too many lines, and paths can be drawn instead."""
+    if not isinstance(source, Explanation) or not set(methods) <= set(FOLLOWED):
+        return False
+    return len(source.tokens) > MANY or source.graph.n_layers > DEEP
 
 
 def _square(attribution: Attribution) -> Numbers:
@@ -153,50 +154,6 @@ def _square(attribution: Attribution) -> Numbers:
     rows = [attribution.positions.index(i) for i in attribution.columns]
     scores: Numbers = attribution.scores[:, rows, :]
     return scores
-
-
-def _measure(texts: Sequence[str], n_panels: int, n_layers: int, width: float) -> Measures:
-    row = min(ROW, max(TALLEST / len(texts), line_height(SMALLEST)))
-    size = min(SIZE, row / line_height(1))
-    while size > SMALLEST and widest(texts, size) > 0.4 * width:
-        size = max(size - 0.5, SMALLEST)
-    left = EDGE + max(widest(texts, size), text_width("layer", SIZE)) + 0.08
-    least = max(NARROWEST, LAYER * n_layers)
-    side_by_side = (width - left - EDGE - GAP * (n_panels - 1)) / n_panels
-    across = n_panels if side_by_side >= least else 1
-    panel_width = max(side_by_side if across > 1 else width - left - EDGE, least)
-    panel_height = row * len(texts)
-    down = -(-n_panels // across)
-    one = panel_height + 2 * line_height(SIZE) + 0.14
-    return Measures(
-        across=across,
-        left=left,
-        panel_width=panel_width,
-        panel_height=panel_height,
-        width=left + across * panel_width + (across - 1) * GAP + EDGE,
-        height=EDGE + down * one + line_height(SIZE) + EDGE,
-        label_size=size,
-        thickest=THICKEST * 72 * row,
-    )
-
-
-def _place(
-    sheet: Sheet, measures: Measures, i: int, title: str, top: str, scale: Scale
-) -> tuple[Any, bool]:
-    """Add the axes and the title of a panel; also return whether to write its tokens."""
-    column, row = i % measures.across, i // measures.across
-    left = measures.left + column * (measures.panel_width + GAP)
-    above = EDGE + row * (measures.panel_height + 2 * line_height(SIZE) + 0.14)
-    sheet.write(left, above, title, SIZE)
-    if scale == "own":
-        right = left + measures.panel_width
-        sheet.write(right, above, f"max {top}", SIZE - 1, ha="right", color=sheet.theme.faint)
-    below = above + line_height(SIZE) + 0.03
-    axes = sheet.axes(left, below, measures.panel_width, measures.panel_height)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.set_gid(f"graph {title}")
-    return axes, column == 0
 
 
 def _draw_lines(
@@ -238,64 +195,3 @@ def _draw_lines(
     axes.scatter(*zip(*nodes, strict=True), s=2.2, color=sheet.theme.ink, zorder=3, linewidths=0)
     axes.set_xlim(-0.08, n_layers + 0.08)
     axes.set_ylim(n - 0.5, -0.5)
-
-
-def _label(
-    axes: Any,
-    sheet: Sheet,
-    measures: Measures,
-    texts: Sequence[str],
-    layers: Sequence[int],
-    chosen: int | None,
-) -> None:
-    """Write tokens on the left, and layer numbers below."""
-    if texts:
-        label_ticks(axes, "y", list(range(len(texts))), list(texts), measures.label_size)
-        if chosen is not None:
-            axes.yaxis.get_ticklabels()[chosen].set_color(sheet.theme.highlight)
-    room = measures.panel_width / len(layers)
-    every = max(1, -int(-(text_width("00", SIZE) + 0.04) // room))
-    shown = [i for i in range(len(layers)) if (len(layers) - 1 - i) % every == 0]
-    numbers = [str(layers[i]) for i in shown]
-    label_ticks(axes, "x", [i + 1 for i in shown], numbers, SIZE)
-    if texts:
-        below = {"xy": (0, 0), "xycoords": "axes fraction", "textcoords": "offset points"}
-        axes.annotate(
-            "layer",
-            xytext=(-3.5, -2),
-            ha="right",
-            va="top",
-            fontsize=SIZE,
-            family=font_family(),
-            color=sheet.theme.faint,
-            **below,
-        )
-
-
-def _draw_legend(sheet: Sheet, measures: Measures, top: float | None, what: str) -> None:
-    """Draw the legend of line widths. top: the largest weight, if the scale is shared."""
-    size = SIZE - 0.5
-    middle = measures.height - EDGE - line_height(size) / 2
-    style = {"va": "center", "color": sheet.theme.faint}
-    right = sheet.width - EDGE
-    for part in (1.0, 0.5, 0.25):
-        text = f"{part:.0%}" if top is None else scale_text(part * top)
-        width = text_width(text, size)
-        sheet.write(right - width, middle, text, size, **style)
-        right -= width + 0.05
-        axes = sheet.axes(right - 0.2, middle - 0.06, 0.2, 0.12)
-        axes.set_axis_off()
-        axes.plot(
-            [0, 1],
-            [0, 0],
-            color=sheet.theme.edge,
-            lw=measures.thickest * part,
-            solid_capstyle="butt",
-        )
-        axes.set_xlim(0, 1)
-        axes.set_ylim(-1, 1)
-        axes.set_gid("key")
-        right -= 0.2 + 0.1
-    sheet.write(
-        right, middle, what if top is not None else "of the maximum", size, ha="right", **style
-    )

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from attnflow.figures.canvas import Sheet, color_map, font_family, import_matplotlib
+from attnflow.figures.canvas import Sheet, color_map, font_family
+from attnflow.figures.display import import_matplotlib
 
 JOINERS = "\N{ZERO WIDTH JOINER}\N{ZERO WIDTH NON-JOINER}"
 POINT = 1 / 72  # inches

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnflow.attribution import Attribution, Normalize, Special
+from attnflow.attribution import Attribution, Normalize
 from attnflow.errors import InputError
 from attnflow.explanation import Explanation
-from attnflow.figures.canvas import PAGE, choose_theme, new_sheet
-from attnflow.figures.labels import draw_legend, legend_height, scale_text
+from attnflow.figures.canvas import PAGE, choose_theme, new_sheet, width_for
+from attnflow.figures.display import Display
+from attnflow.figures.labels import draw_legend, label, legend_height, scale_text
 from attnflow.figures.panels import (
     EDGE,
     PAPER_METHODS,
@@ -18,26 +19,29 @@ from attnflow.figures.panels import (
     Numbers,
     Panel,
     Source,
+    SpecialChoice,
     arrange,
     caption_height,
     caption_lines,
     caption_of,
     check_scale,
     choose_scale,
+    choose_special,
     draw_caption,
     draw_row,
     fit,
     gather,
+    hidden_note,
     largest,
     position_of,
     title_of,
     what_is_drawn,
 )
-from attnflow.presentation import color_share, row_ranges
+from attnflow.presentation import color_limit, color_share, row_ranges
 from attnflow.selection import Layers, Position
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 
 def draw_maps(  # noqa: PLR0913 - one argument for each option
@@ -48,36 +52,45 @@ def draw_maps(  # noqa: PLR0913 - one argument for each option
     layers: Layers = None,
     normalize: Normalize = "rows",
     words: bool = False,
-    special: Special = "show",
+    special: SpecialChoice = "auto",
     scale: MapScale = "auto",
     titles: Sequence[str] = (),
     caption: bool = True,
     width: float = PAGE,
     dark: bool = False,
-) -> "Figure":
+    ax: "Axes | None" = None,
+) -> Display:
     """Draw how much each token reaches a position at each layer, one panel for each method.
 
     Tokens are columns; layers are rows, the first at the bottom.
     sources: one Explanation, or several with a row of panels each; or Attributions, which share a
     row.
     position: the target position; the explained one by default.
-    methods, layers, words, special: the options of Explanation.attribute.
+    methods, layers, words: the options of Explanation.attribute.
+    special: "show" or "hide" special tokens such as [CLS], without rescaling the others; "auto"
+    hides them if they have more than 3 times the highest score of all others at half of the layers
+    or more, because the others would be blank. The caption says so.
     normalize: "rows" scales the scores at each layer to sum to 1, as in the paper's figures;
     "none" or "receptive_field" as in Explanation.attribute.
     scale: the color scale: "shared" by all panels, or each its "own", both from 0; or from the
     lowest to the highest score of each "layer", to see ranks where scores differ little. "auto"
     is "shared", unless a panel would have hardly any contrast: then each panel has its own, and
-    panels of flat scores one for each layer. The figure says which.
+    panels of flat scores one for each layer; and a single token that dominates in the same way has
+    the darkest color without extending the scale. The figure says which.
     titles: a line above each row of panels.
     caption: name the model and its settings below; for one explanation, also what its rows do
     not tell (see `attnflow.notes`).
     width: inches; 3.3 is about a column of a page, 6.9 the full width. Panels that would be too
     narrow are placed below each other; many tokens make the figure wider.
     dark: use a dark background.
+    ax: axes of any figure, which take all of it: width is theirs, and what does not fit is made
+    smaller.
     """
     check_scale(scale, "layer")
+    width = width_for(ax, width)
     options: dict[str, Any] = {"methods": methods, "layers": layers, "normalize": normalize}
-    options |= {"words": words, "special": special}
+    options["words"] = words
+    options["special"] = choose_special(_rows(sources), special, options, position)
     drawn = [_gather(source, position, options) for source in _rows(sources)]
     if titles and len(titles) != len(drawn):
         raise InputError(
@@ -89,9 +102,10 @@ def draw_maps(  # noqa: PLR0913 - one argument for each option
     rows = arrange(groups, titles, width)
     width = max(width, *(fit(row, width).width for row in rows))
     fitted = [fit(row, width) for row in rows]
-    lines = caption_lines(_caption(drawn) if caption else "", width)
+    text = _caption(drawn, hidden=special == "auto") if caption else ""
+    lines = caption_lines(text, width)
     height = EDGE + sum(row.height for row in fitted) + legend_height() + EDGE
-    sheet = new_sheet(width, height + caption_height(lines), choose_theme(dark))
+    sheet = new_sheet(width, height + caption_height(lines), choose_theme(dark), ax)
     top = EDGE
     for row in fitted:
         draw_row(sheet, top, row)
@@ -99,7 +113,7 @@ def draw_maps(  # noqa: PLR0913 - one argument for each option
     what = what_is_drawn(drawn[0].attributions[0], normalize)
     draw_legend(sheet, top, width - EDGE, what, end, start=start)
     draw_caption(sheet, lines)
-    return sheet.figure
+    return sheet.finish(text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,10 +130,15 @@ def _gather(source: Source, position: Position | None, options: dict[str, Any]) 
     return Drawn(source, gather(source, positions=target, **options), target)
 
 
-def _caption(drawn: Sequence[Drawn]) -> str:
+def _caption(drawn: Sequence[Drawn], *, hidden: bool) -> str:
+    """The caption. hidden: whether special tokens are hidden because they dominate, if they are."""
     explanations = [row.source if isinstance(row.source, Explanation) else None for row in drawn]
     attributions = [row.attributions for row in drawn]
-    return caption_of(explanations, attributions, position=drawn[0].position)
+    text = caption_of(explanations, attributions, position=drawn[0].position)
+    options = drawn[0].attributions[0].settings
+    if hidden and options.get("special") == "hide" and len(drawn) == 1:
+        text = " ".join([text, *map(label, map(hidden_note, filter(None, explanations)))])
+    return text
 
 
 def _rows(sources: Source | Sequence[Explanation]) -> list[Source]:
@@ -149,13 +168,19 @@ def _shade(groups: list[list[Panel]], scale: MapScale) -> tuple[list[list[Panel]
         return stretched, ("minimum", "maximum of the layer")
     values = [panel.values for panel in panels]
     flat = [scale == "auto" and row_ranges(panel) is not None for panel in values]
-    chosen = "own" if any(flat) else choose_scale(values, scale)
-    tops = iter(zip(largest(values, chosen), flat, strict=True))
+    chosen = choose_scale(values, scale)
+    counted = values
+    if scale == "auto":
+        counted = [np.minimum(panel, color_limit(panel)) for panel in values]
+        chosen = "own" if any(flat) else choose_scale(counted, scale)
+    tops = iter(zip(largest(counted, chosen), flat, strict=True))
     shaded = [
         [_with_top(panel, *next(tops), own=chosen == "own") for panel in group] for group in groups
     ]
     if chosen == "shared":
-        return shaded, ("0", scale_text(shaded[0][0].top))
+        top = shaded[0][0].top
+        exceeded = any(panel.max(initial=0.0) > top for panel in values)
+        return shaded, ("0", f"{scale_text(top)}{' or more' if exceeded else ''}")
     if all(flat):
         return shaded, ("minimum", "maximum of the layer")
     start = "0, or minimum" if any(flat) else "0"
@@ -166,10 +191,12 @@ def _with_top(panel: Panel, top: float, flat: bool, *, own: bool) -> Panel:
     """A panel with its shades. flat: whether each layer has its own range."""
     if flat:
         ranges = row_ranges(panel.values) or []
-        shades = [color_share(row, *ends) for row, ends in zip(panel.values, ranges, strict=True)]
-        return replace(panel, shades=np.asarray(shades), scale="per layer")
-    text = f"max {scale_text(top)}" if own else ""
-    return replace(panel, shades=panel.values / top, top=top, scale=text)
+        rows = [color_share(row, *ends) for row, ends in zip(panel.values, ranges, strict=True)]
+        return replace(panel, shades=np.asarray(rows), scale="per layer")
+    highest = float(panel.values.max(initial=0.0))
+    text = f"max {scale_text(top)}" if highest <= top else f"{scale_text(top)} or more"
+    shades = np.minimum(panel.values / top, 1.0)
+    return replace(panel, shades=shades, top=top, scale=text if own else "")
 
 
 def _spread(values: Numbers) -> Numbers:

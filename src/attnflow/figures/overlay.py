@@ -15,9 +15,10 @@ from attnflow.figures.canvas import (
     Sheet,
     choose_theme,
     font_family,
-    import_matplotlib,
     new_sheet,
+    width_for,
 )
+from attnflow.figures.display import Display, import_matplotlib
 from attnflow.figures.labels import draw_legend, legend_height, line_height, scale_text, text_width
 from attnflow.figures.panels import (
     PAPER_METHODS,
@@ -38,7 +39,6 @@ from attnflow.selection import Layers, Position, resolve_position
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SIZE = 7.0  # points
 EDGE = 0.06  # inches
@@ -61,7 +61,8 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
     caption: bool = True,
     width: float = PAGE,
     dark: bool = False,
-) -> "Figure":
+    ax: "Axes | None" = None,
+) -> Display:
     """Draw how much each patch of an image reaches a position, over the image, for each layer.
 
     Each method is a row, each layer an image, from left to right; long rows wrap. If the target
@@ -73,11 +74,12 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
     scale: the color scale: "shared" by all images, or each its "own", both from 0; "auto": each its
     own, from its lowest score if scores are close to each other. The range is above each image.
     opacity: of the patch with the highest score, from 0 to 1; others in proportion.
-    caption, width, dark: as in `draw_maps`.
+    caption, width, dark, ax: as in `draw_maps`.
     Raises InputError for an Explanation without an image.
     """
     image = _image_of(explanation)
     check_scale(scale)
+    width = width_for(ax, width)
     if not 0 <= opacity <= 1:
         raise InputError(
             f"opacity is {opacity}",
@@ -99,7 +101,7 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
     text = caption_of([explanation], [attributions], position=place) if caption else ""
     lines = caption_lines(text, width)
     height = EDGE + len(maps) * (one_row + 0.06) + legend_height() + EDGE
-    sheet = new_sheet(width, height + caption_height(lines), choose_theme(dark))
+    sheet = new_sheet(width, height + caption_height(lines), choose_theme(dark), ax)
     gray = _gray(image)
     for i, several in enumerate(maps):
         top = EDGE + i * (one_row + 0.06)
@@ -120,7 +122,7 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
     top = height - EDGE - legend_height()
     draw_legend(sheet, top, width - EDGE, what, end, start=start, ramp=ramp)
     draw_caption(sheet, lines)
-    return sheet.figure
+    return sheet.finish(text)
 
 
 Range: TypeAlias = tuple[float, float]

@@ -4,7 +4,7 @@
 `draw_row` place panels side by side where there is room, and below each other otherwise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -26,13 +26,23 @@ from attnflow.figures.labels import (
     wrap,
 )
 from attnflow.notes import explanation_notes
-from attnflow.presentation import PALE, describe_settings, edges_name, title_with_edges
+from attnflow.presentation import (
+    PALE,
+    describe_settings,
+    edges_name,
+    special_dominate,
+    title_with_edges,
+)
 from attnflow.selection import Layers, Position
 
 Source: TypeAlias = Explanation | Attribution | Sequence[Attribution]
 
 
 Scale: TypeAlias = Literal["auto", "shared", "own"]
+
+
+# What to do with special tokens; "auto" hides them where they dominate the colors.
+SpecialChoice: TypeAlias = Special | Literal["auto"]
 
 
 MapScale: TypeAlias = Literal["auto", "shared", "own", "layer"]
@@ -53,10 +63,10 @@ GAP = 0.12  # inches between panels
 EDGE = 0.06  # inches to the edge of the figure
 
 
-CELL_HEIGHT = 0.15
+CELL_HEIGHT = 0.14
 
 
-TALLEST = 3.6
+TALLEST = 2.1
 
 
 NARROWEST = 0.85  # inches: narrower panels are placed below each other
@@ -133,6 +143,39 @@ def position_of(source: Source, position: Position | None, *, words: bool = Fals
             fix="Select one with position=...",
         )
     return first.positions[0]
+
+
+def choose_special(
+    sources: Sequence[Source],
+    special: SpecialChoice,
+    options: Mapping[str, Any],
+    position: Position | None = None,
+) -> Special:
+    """Decide what "auto" is: "hide" if special tokens dominate the colors of an Explanation.
+
+    options: those of `gather`. position: the row that counts; all of them without it.
+    Attributions show their special tokens, or were computed without them.
+    """
+    if special != "auto":
+        return special
+    for source in sources:
+        if not isinstance(source, Explanation):
+            continue
+        place = position_of(source, position, words=options["words"])
+        marks = source.words.special if options["words"] else source.special
+        for attribution in gather(source, positions=place, **options):
+            if special_dominate(attribution[place], marks):
+                return "hide"
+    return "show"
+
+
+def hidden_note(explanation: Explanation, *, words: bool = False) -> str:
+    """A sentence that names the special tokens that are hidden."""
+    units = explanation.words if words else None
+    names = units.texts if units else explanation.tokens
+    marks = units.special if units else explanation.special
+    listed = dict.fromkeys(name for name, mark in zip(names, marks, strict=True) if mark)
+    return f"{', '.join(listed)} would take most of the color scale."
 
 
 def title_of(attribution: Attribution) -> str:

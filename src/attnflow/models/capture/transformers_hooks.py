@@ -162,6 +162,7 @@ def compute_attention(  # noqa: PLR0913, PLR0917 - the registry sets the signatu
         position_bias=position_bias,
         softcap=softcap,
         sinks=s_aux,
+        window=kwargs.get("sliding_window"),
         output_from_weights=eager or beyond_sdpa or prefers_weights(query, attention_mask),
     )
     weights = None

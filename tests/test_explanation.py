@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -342,7 +343,23 @@ def test_an_explanation_is_saved_and_loaded(classifier, tmp_path):
         Explanation.load(tmp_path / "text.safetensors")
 
 
-ODD = [None, 1, -1, 10**30, "x", "", [], {}, [[]], [None], {"a": 1}, 1.5, True, [[1, 2, 3]], ["a"]]
+ODD: list[Any] = [
+    None,
+    1,
+    -1,
+    10**30,
+    "x",
+    "",
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": 1},
+    1.5,
+    True,
+    [[1, 2, 3]],
+    ["a"],
+]
 
 
 @pytest.mark.parametrize("kind", [Explanation, Attribution])

@@ -83,6 +83,7 @@ def test_a_message_is_not_mistaken_for_the_same_words_in_the_template(chatter, c
     [added, user] = encoded.segments
     assert [added.name, user.name] == ["default system prompt", "user"]
     assert encoded.tokens[added.start : added.stop] == ("the", "key", "is", "here")
+    assert encoded.offsets is not None
     spans = [span for span in encoded.offsets[user.start : user.stop] if span]
     assert encoded.text[spans[0][0] : spans[-1][1]] == content.strip()
     assert spans[0][0] >= start

@@ -34,7 +34,6 @@ from attnflow.units import find_words, number_words
 
 Generate: TypeAlias = int | Mapping[str, Any]
 ANSWER, SOURCE = "answer", "source"
-LARGEST_SEED = 2**63
 # What `model.generate` gets from the prompt.
 OWN_OPTIONS = ("inputs", "input_ids", "inputs_embeds", "attention_mask", "decoder_input_ids")
 
@@ -63,12 +62,8 @@ class AnswerRequest:
                 _check_option(name, value)
         elif self.generate is not None:
             check_count("generate", self.generate)
-        if not isinstance(self.seed, int) or not -LARGEST_SEED <= self.seed < LARGEST_SEED:
-            raise InputError(
-                f"seed is {quote(self.seed)}",
-                expected="a whole number below 2**63",
-                fix="For example seed=0.",
-            )
+        seed: Any = self.seed
+        check_count("seed", "None" if seed is None else seed, first=0)
 
     def __bool__(self) -> bool:
         return self.generate is not None or self.continuation is not None
@@ -215,7 +210,9 @@ def _continue_text(tokenizer: Any, prompt: EncodedText, text: str) -> list[int]:
     They are those of both together, as long as these begin with the tokens of the prompt; and else,
     or for prompts that are not given as text, those after a new line, or those of the text alone.
     """
-    prompts = [(prompt.text, prompt.inputs["input_ids"][0].tolist(), (False, True))]
+    prompts: list[tuple[str, Any, tuple[bool, ...]]] = [
+        (prompt.text, prompt.inputs["input_ids"][0].tolist(), (False, True))
+    ]
     line = tokenizer("\n", add_special_tokens=False)["input_ids"]
     if locate_tokens(tokenizer, tokenizer(text, add_special_tokens=False)["input_ids"])[0] != text:
         prompts.append(("\n", line, (False,)))
@@ -251,7 +248,7 @@ def _generate(loaded: LoadedModel, prompt: EncodedText, request: AnswerRequest) 
     inputs.pop("decoder_input_ids", None)
     devices = {weights.device for weights in loaded.model.parameters() if weights.is_cuda}
     with torch.random.fork_rng(devices=list(devices)), torch.no_grad(), _silenced():
-        torch.manual_seed(request.seed)
+        torch.manual_seed(int(request.seed))
         with evaluation_mode(loaded.model):
             try:
                 output = loaded.model.generate(**inputs, **options)

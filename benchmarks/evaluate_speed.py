@@ -121,7 +121,7 @@ def compare(
     repeats: int,
     replacement: str = "mask",
 ) -> dict[str, Any]:
-    """Measure a package and attnflow on all texts, with one order of tied tokens and with the default.
+    """Measure a package and attnflow on all texts, with one order of tied tokens and the default.
 
     They alternate, so that load on the machine affects all. The ratio is the median over texts of
     medians over repeats. peer: a package for each job, which may depend on its length.

@@ -14,6 +14,7 @@ from attnflow.study.findings import (
     is_circular,
     kind_of,
     list_warnings,
+    name_options,
     number,
     p_text,
     select_explainers,
@@ -103,6 +104,27 @@ def test_a_baseline_that_wins_is_called_one(study):
     assert "baseline" in text
     assert "Among the attention methods" in text
     assert "rollout, attention" in text
+
+
+def test_an_answer_says_first_that_nothing_beats_random(study):
+    results = gather_results(with_values(study, METRIC, make_values(study), 20))
+    n = sum(kind_of(name) != "baseline" for name in results.distinct)
+    assert f"None of the {n} explanations" in state_answer(results)[0]
+    assert not any("better than random" in text for text in list_warnings(results))
+    better = make_values(study, rollout__attention=constant(0.8))
+    assert "None of" not in " ".join(
+        state_answer(gather_results(with_values(study, METRIC, better, 20)))
+    )
+
+
+def test_the_answer_names_the_options_of_the_best_method(study):
+    for name in ("rollout", "flow"):
+        values = make_values(study, **{f"{name}__attention": constant(0.5)})
+        answer = state_answer(gather_results(with_values(study, METRIC, values, 20)))
+        assert any(f"--method {name} --edges attention." in text for text in answer)
+    assert name_options("raw/attention:0.3") == (
+        "--method raw --edges attention --residual-weight 0.3"
+    )
 
 
 def test_explainers_without_a_gain_are_listed(study):

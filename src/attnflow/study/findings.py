@@ -206,11 +206,25 @@ def state_answer(results: Results) -> list[str]:
     if not firsts:
         return ["No explainer has a value, so the study has no answer."]
     leader = next(iter(firsts))
-    sentences = [_state_leader(results, leader, firsts[leader]), _state_rivals(results, leader)]
-    if kind_of(leader) != "method":
-        sentences.append(_state_best_method(results))
-    sentences.append(_state_replacements(results, leader))
+    sentences = [
+        _state_no_gain(results),
+        _state_leader(results, leader, firsts[leader]),
+        _state_rivals(results, leader),
+        _state_best_method(results, leader),
+        _state_replacements(results, leader),
+    ]
     return [sentence for sentence in sentences if sentence]
+
+
+def _state_no_gain(results: Results) -> str:
+    """Return a sentence if no explanation is better than random."""
+    names = [name for name in results.distinct if kind_of(name) != "baseline"]
+    if not names or any(beaten_metrics(results, name) for name in names):
+        return ""
+    return (
+        f"None of the {len(names)} explanations is shown to be better than random order, by any "
+        "metric: these texts do not say which one to trust."
+    )
 
 
 def _state_leader(results: Results, leader: str, metrics: Sequence[str]) -> str:
@@ -289,17 +303,34 @@ def _state_rivals(results: Results, leader: str) -> str:
     )
 
 
-def _state_best_method(results: Results) -> str:
+def _state_best_method(results: Results, leader: str) -> str:
+    """Return which attention method is the best, and the options that explain with it."""
     methods = [name for name in results.study.explainers if kind_of(name) == "method"]
     firsts = count_firsts(results, among=methods)
     if not firsts:
         return ""
     best = next(iter(firsts))
+    options = f"explain with {name_options(best)}"
+    if best == leader:
+        return f"To use it, {options}."
     beaten = len(beaten_metrics(results, best))
     return (
         f"Among the attention methods, {quote(best)} is first by {len(firsts[best])} of "
-        f"{len(results.metrics)} metrics, and significantly better than random by {beaten}."
+        f"{len(results.metrics)} metrics, and significantly better than random by "
+        f"{beaten or 'none'}. To use it, {options}."
     )
+
+
+def name_options(explainer: str) -> str:
+    """Return the options of `attnflow explain` for an attention method.
+
+    >>> name_options("rollout/attention:measured")
+    '--method rollout --edges attention --residual-weight measured'
+    """
+    method, _, edges = explainer.partition("/")
+    weighting, colon, weight = edges.partition(":")
+    residual = f" --residual-weight {weight}" if colon else ""
+    return f"--method {method} --edges {weighting}{residual}"
 
 
 def _state_replacements(results: Results, leader: str) -> str:
@@ -349,7 +380,7 @@ def list_warnings(results: Results) -> list[str]:
         for name in results.distinct
         if kind_of(name) != "baseline" and not beaten_metrics(results, name)
     ]
-    if weak:
+    if weak and not _state_no_gain(results):
         names = "; ".join(quote(name) for name in weak)
         found.append(
             f"The tests do not show that these are better than random by any metric: {names}."

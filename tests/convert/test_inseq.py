@@ -214,7 +214,7 @@ def test_padded_batches_give_the_scores_of_each_text_alone(inseq, kind, request)
     texts = ["the key", "the key to cabinets is"]
     answers = ["the key is here are", "the key to cabinets is here"]
     if kind == "translator":
-        answers = ["the key is here are", "is"]
+        answers = ["is", "the key is here are"]  # the first one ends early
     options = {"attribute_target": kind == "translator", "show_progress": False}
     together = model.attribute(texts, answers, **options)
     for text, answer, batched in zip(texts, answers, together, strict=True):

@@ -39,6 +39,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"
 html_title = f"attnflow {release}"
 html_static_path = ["_static"]
 html_css_files = ["attnflow.css"]

@@ -66,6 +66,9 @@ def test_a_first_explanation():
     assert tokens[rollout.index(max(rollout))] == "keys"
     assert [tokens[i] for i, score in enumerate(flow) if score == 1] == ["keys", "to", "cabinet"]
     assert "have the same highest flow, 1" in outputs[3]
+    lower = [float(score) for score in outputs[4].split()[1::2]]
+    assert len(set(lower)) == 3
+    assert lower[0] - lower[2] > 0.2
     shares = [int(share) for share in re.findall(r"better than (\d+)%", outputs[-1])]
     assert shares[0] < 50
     assert min(shares[1:]) > 90

@@ -31,6 +31,7 @@ nb_execution_mode = "force"
 nb_execution_in_temp = True
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
+nb_merge_streams = True
 nb_output_stderr = "remove"  # the solver tells when it is compiled
 # Widgets need a kernel: show their static picture.
 nb_mime_priority_overrides = [("*", "application/vnd.jupyter.widget-view+json", None)]
@@ -39,6 +40,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"
 html_title = f"attnflow {release}"
 html_static_path = ["_static"]
 html_css_files = ["attnflow.css"]

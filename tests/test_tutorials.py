@@ -68,6 +68,9 @@ def test_a_first_explanation():
     assert "have the same highest flow, 1" in outputs[3]
     raw_share, rollout_share, flow_share = map(int, re.findall(r"better than (\d+)%", outputs[-1]))
     assert raw_share < 75 < flow_share < 90 < rollout_share
+    lower = [float(score) for score in outputs[4].split()[1::2]]
+    assert len(set(lower)) == 3
+    assert lower[0] - lower[2] > 0.2
 
 
 def test_by_hand_prints_the_numbers_of_its_text():

@@ -7,7 +7,9 @@ addEventListener("DOMContentLoaded", () => {
     const theme = document.body.dataset.theme; // "light", "dark", or "auto": as the system
     const viewer = frame.contentDocument?.getElementById("attnflow");
     if (!viewer) return;
-    if (theme === "light" || theme === "dark") viewer.dataset.theme = theme;
+    const chosen = theme === "light" || theme === "dark";
+    frame.contentDocument.documentElement.style.colorScheme = chosen ? theme : "";
+    if (chosen) viewer.dataset.theme = theme;
     else delete viewer.dataset.theme;
   };
   frame.addEventListener("load", follow);

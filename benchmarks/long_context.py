@@ -17,8 +17,9 @@ import platform
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -31,6 +32,7 @@ from attnflow.methods.rollout import rollout
 from attnflow.models import capture_graphs, capture_rollout
 from attnflow.models.capture.graphs import Storage
 from attnflow.optional import import_optional
+from benchmarks.capture import read_memory
 
 RESULTS = Path(__file__).parent / "results" / "long_context.json"
 LLAMA_8B = {
@@ -59,17 +61,7 @@ SMOLLM2 = {
 }
 TEXTS = Path(__file__).parent / "texts.txt"
 CORPUS_SECONDS = 5.0
-# Tiles for `tune`: of queries and keys, or of queries and features; warps and stages.
-ROW_TILES = (
-    (64, 128, 8, 3),
-    (128, 128, 8, 3),
-    (64, 256, 8, 3),
-    (64, 128, 4, 3),
-    (32, 128, 4, 4),
-    (128, 64, 4, 3),
-)
-PROXIMITY_TILES = ((128, 32, 8, 3), (64, 64, 8, 3), (64, 32, 4, 3), (128, 32, 8, 2))
-SECTIONS = "rows,graphs,alti,batches,peers"  # also: tune, corpus, profile
+SECTIONS = "rows,graphs,alti,batches,peers"  # also: corpus
 
 Run = Callable[[], Any]
 
@@ -163,6 +155,7 @@ class Bench:
     def compare(self, runs: Mapping[str, Run], repeats: int, *, warm_up: bool) -> dict[str, Any]:
         """Seconds and memory of each run; the first is the bare pass that ratios refer to."""
         seconds: dict[str, list[float]] = {name: [] for name in runs}
+        work: dict[str, list[float]] = {name: [] for name in runs}
         memory: dict[str, float] = {}
         failed: dict[str, str] = {}
         for turn in range(repeats + warm_up):
@@ -170,37 +163,45 @@ class Bench:
                 if name in failed:
                     continue
                 try:
-                    elapsed, memory[name] = self.time(run)
+                    elapsed, processor, memory[name] = self.time(run)
                 except torch.OutOfMemoryError:
                     failed[name] = "out of memory"
                     self._empty()
                     continue
                 if turn >= warm_up:
                     seconds[name].append(elapsed)
+                    work[name].append(processor)
         row: dict[str, Any] = {
             name: {"failed": failed[name]}
             if name in failed
-            else {"seconds": median(seconds[name]), "gib": memory[name]}
+            else {
+                "seconds": median(seconds[name]),
+                "processor_seconds": median(work[name]),
+                "gib": memory[name],
+            }
             for name in runs
         }
         return refer(row)
 
-    def time(self, run: Run) -> tuple[float, float]:
-        """Seconds, and the memory in GiB that was needed in addition (on a GPU)."""
+    def time(self, run: Run) -> tuple[float, float, float]:
+        """Seconds, seconds of the processors, and the memory in GiB that the run took."""
         on_gpu = self.device == "cuda"
-        before = 0
+        gc.collect()
         if on_gpu:
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
-        start = time.perf_counter()
+        else:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the peak
+            before = read_memory("VmRSS")
+        start, work = time.perf_counter(), time.process_time()
         result = run()
         if on_gpu:
             torch.cuda.synchronize()
-        elapsed = time.perf_counter() - start
+        elapsed, work = time.perf_counter() - start, time.process_time() - work
         del result
-        gib = (torch.cuda.max_memory_allocated() - before) / 2**30 if on_gpu else float("nan")
-        return elapsed, gib
+        peak = torch.cuda.max_memory_allocated() if on_gpu else read_memory("VmHWM")
+        return elapsed, work, (peak - before) / 2**30
 
     def _empty(self) -> None:
         gc.collect()
@@ -210,10 +211,13 @@ class Bench:
 
 def refer(row: dict[str, Any]) -> dict[str, Any]:
     """Add the ratio of each pass to the bare one."""
-    bare = row.get("bare", {}).get("seconds")
+    bare = row.get("bare", {})
     for name, values in row.items():
-        if bare and name != "bare" and "seconds" in values:
-            values["times_bare"] = values["seconds"] / bare
+        if name == "bare" or "seconds" not in bare or "seconds" not in values:
+            continue
+        values["times_bare"] = values["seconds"] / bare["seconds"]
+        work = values["processor_seconds"] / bare["processor_seconds"]
+        values["times_bare_in_processor_time"] = work
     return row
 
 
@@ -356,112 +360,44 @@ def measure_corpus(bench: Bench, name: str, method: str, edges: str) -> dict[str
     return {"examples per hour": round(finished / elapsed * 3600), "examples": finished}
 
 
-def tune(bench: Bench, n: int, hidden: int) -> dict[str, Any]:
-    """Time the kernels with different tiles, and use the fastest in the rows that follow."""
-    from attnflow.models.capture import triton_kernels, triton_proximity
-    from attnflow.models.capture.call import DotProductCall
-
-    def draw(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
-        return torch.randn(*shape, device=bench.device, dtype=dtype)
-
-    query, key = draw(1, n, 32, 128).transpose(1, 2), draw(1, n, 8, 128).transpose(1, 2)
-    call = DotProductCall(None, query, key, key, scaling=128**-0.5, causal=True)
-    call.logsumexp = draw(1, 32, n, dtype=torch.float32) + 12
-    row = torch.rand(1, 1, n, device=bench.device)
-    m = 2048
-    weights = torch.rand(1, 32, m, m, device=bench.device).tril_().half()
-    values = draw(1, 32, m, hidden, dtype=torch.float16)
-    total, one = draw(1, m, hidden, dtype=torch.float32), torch.ones(1, device=bench.device)
-    kernels: dict[str, tuple[dict[int, Any], Any, Run]] = {
-        "rows": (
-            triton_kernels.ROW_TILES,
-            ROW_TILES,
-            lambda: triton_kernels.multiply_rows(row, call),
-        ),
-        "proximity": (
-            triton_proximity.TILES,
-            PROXIMITY_TILES,
-            lambda: triton_proximity.score_proximity(
-                weights, values, total, total, half=True, scale=one
-            ),
-        ),
-    }
-    found: dict[str, Any] = {}
-    for name, (tiles, candidates, run) in kernels.items():
-        before = tiles[2]
-        seconds: dict[Any, float] = {}
-        for candidate in candidates:
-            tiles[2] = candidate
-            try:
-                torch.cuda.empty_cache()
-                run()
-                seconds[candidate] = min(bench.time(run)[0] for _ in range(3))
-            except Exception as error:  # some tiles need too much shared memory
-                found[f"{name} {candidate}"] = repr(error)[:200]
-        tiles[2] = min(seconds, key=lambda candidate: seconds[candidate], default=before)
-        found |= {f"{name} {tile}": f"{taken * 1e3:.2f} ms" for tile, taken in seconds.items()}
-        found[f"fastest {name}"] = str(tiles[2])
-    return found
-
-
-def profile(bench: Bench, function: str, n: int, **options: Any) -> dict[str, Any]:
-    """The operations of a capture function that take the most time on the GPU."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as record
-
-    model = bench.model("8b")
-    inputs = bench.inputs(model, 1, n)
-    functions: dict[str, Any] = {"graphs": capture_graphs, "rollout": capture_rollout}
-    functions[function](model, inputs, **options)
-    with record(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
-        functions[function](model, inputs, **options)
-        torch.cuda.synchronize()
-    operations: Any = recorded.key_averages()
-    operations = sorted(operations, key=lambda operation: -operation.self_device_time_total)
-    lines = [
-        f"{item.self_device_time_total / 1e3:9.2f} ms {item.count:6} x {item.key[:90]}"
-        for item in operations[:14]
-    ]
-    processor = sum(item.self_cpu_time_total for item in operations) / 1e3
-    return {"processor": f"{processor:.1f} ms", "operations": "\n" + "\n".join(lines)}
-
-
 def gpu_tasks(bench: Bench) -> Iterator[Task]:
     """Rows in the order of their importance."""
 
     def task(section: str, name: str, estimate: float, measure: Any, *args: Any, **kw: Any) -> Task:
-        return Task(section, name, estimate, lambda: measure(bench, *args, **kw))
+        return Task(section, name, estimate, partial(measure, bench, *args, **kw))
 
-    yield task("tune", "tiles", 30, tune, 65536, 4096)
-    yield task("rows", "1024 tokens", 15, measure_rows, "8b", 1024, 5)
-    yield task("rows", "131072 tokens", 36, measure_rows, "8b", 131072, 1)
-    yield task("alti", "2048 tokens", 10, measure_alti, 2048)
-    for n, repeats, estimate in ((4096, 3, 4), (8192, 3, 4), (65536, 1, 12)):
-        yield task("rows", f"{n} tokens", estimate, measure_rows, "8b", n, repeats)
     half = Storage("float16")
-    for n in (1024, 2048, 4096):
-        yield task("graphs", f"{n} tokens", 4, measure_graphs, n, 3, storage=half)
-    yield task("graphs", "8192 tokens", 10, measure_graphs, 8192, 2, storage=half)
-    yield task("graphs", "16384 tokens", 8, measure_graphs, 16384, 1, storage=half)
-    yield task("profile", "rollout 1024", 6, profile, "rollout", 1024, positions=-1)
-    yield task("profile", "graphs 4096", 6, profile, "graphs", 4096, storage=half)
-    yield task("profile", "alti 2048", 6, profile, "graphs", 2048, edges="alti")
-    for name, batch, n in (("minilm", 256, 32), ("minilm", 64, 128)):
-        yield task("batches", f"{name} {batch} x {n}", 6, measure_batch, name, batch, n)
-    yield task("batches", "smollm2 64 x 64", 8, measure_batch, "smollm2", 64, 64)
+    for n, repeats, estimate in ((1024, 5, 10), (4096, 3, 8), (8192, 3, 8), (32768, 1, 8)):
+        yield task("rows", f"{n} tokens", estimate, measure_rows, "8b", n, repeats)
+    for n, repeats, estimate in ((1024, 3, 5), (2048, 3, 8), (4096, 3, 8), (8192, 2, 10)):
+        yield task("graphs", f"{n} tokens", estimate, measure_graphs, n, repeats)
+    for n, repeats, estimate in ((1024, 3, 5), (8192, 2, 10), (16384, 1, 10)):
+        title = f"{n} tokens, float16"
+        yield task("graphs", title, estimate, measure_graphs, n, repeats, storage=half)
+    yield task("alti", "2048 tokens", 12, measure_alti, 2048)
     yield task("rows", "difference at 1024 tokens", 5, measure_difference, "8b", 1024)
     for n in (1024, 4096, 8192, 16384):
         yield task("peers", f"{n} tokens", 8, measure_peer, n)
-    for n, repeats, estimate in ((2048, 5, 3), (16384, 2, 5), (32768, 1, 6)):
+    for n, repeats, estimate in ((2048, 5, 6), (16384, 2, 6), (65536, 1, 16), (131072, 1, 50)):
         yield task("rows", f"{n} tokens", estimate, measure_rows, "8b", n, repeats)
     offloaded = Storage("float16", offload=True)
-    yield task("graphs", "16384 tokens, offloaded", 25, measure_graphs, 16384, 1, storage=offloaded)
-    yield task("batches", "minilm 16 x 512", 6, measure_batch, "minilm", 16, 512)
-    for name in ("minilm", "smollm2"):
+    yield task("graphs", "16384 tokens, offloaded", 40, measure_graphs, 16384, 1, storage=offloaded)
+    for name, batch, n in (("minilm", 256, 32), ("minilm", 64, 128), ("minilm", 16, 512)):
+        yield task("batches", f"{name} {batch} x {n}", 6, measure_batch, name, batch, n)
+    yield task("batches", "smollm2 64 x 64", 8, measure_batch, "smollm2", 64, 64)
+    yield from corpus_tasks(bench, ("minilm", "smollm2"))
+
+
+def corpus_tasks(bench: Bench, names: Sequence[str]) -> Iterator[Task]:
+    """Examples per hour."""
+    for name in names:
         for method, edges in (("rollout", "attention"), ("rollout", "alti"), ("flow", "attention")):
-            estimate = 12 + 2 * (name == "smollm2")
-            title = f"{name}, {method}, {edges}"
-            yield task("corpus", title, estimate, measure_corpus, name, method, edges)
+            yield Task(
+                "corpus",
+                f"{name}, {method}, {edges}",
+                4 * CORPUS_SECONDS,
+                partial(measure_corpus, bench, name, method, edges),
+            )
 
 
 def cpu_tasks(bench: Bench) -> Iterator[Task]:
@@ -471,8 +407,9 @@ def cpu_tasks(bench: Bench) -> Iterator[Task]:
             "rows",
             f"{n} tokens",
             estimate,
-            lambda n=n, repeats=repeats: measure_rows(bench, "folder", n, repeats),  # type: ignore[misc]
+            partial(measure_rows, bench, "folder", n, repeats),
         )
+    yield from corpus_tasks(bench, ("minilm", "folder"))
 
 
 def run_tasks(
@@ -505,7 +442,10 @@ def describe_row(row: Mapping[str, Any]) -> str:
     cells = []
     for name, value in row.items():
         if isinstance(value, dict) and "seconds" in value:
-            ratio = f" ({value['times_bare']:.2f}x)" if "times_bare" in value else ""
+            ratio = ""
+            if "times_bare" in value:
+                work = value["times_bare_in_processor_time"]
+                ratio = f" ({value['times_bare']:.2f}x, of the processor {work:.2f}x)"
             cells.append(f"{name} {value['seconds']:.4f} s{ratio} {value['gib']:.2f} GiB")
         elif name not in {"section", "name"}:
             cells.append(f"{name} {value}")

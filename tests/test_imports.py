@@ -65,6 +65,7 @@ NOUNS = {
     "selection",
     "token_text",
     "units",
+    "unkept",
 }
 # What a package may import from attnflow, also inside functions. Others are free, except for RULES.
 MAY_IMPORT = {

@@ -24,6 +24,7 @@ from attnflow.optional import import_optional
 from attnflow.predictions import Answer, Prediction
 from attnflow.selection import Position, resolve_position
 from attnflow.units import Units
+from attnflow.unkept import BYTES_PER_WEIGHT, UnkeptLayers
 
 if TYPE_CHECKING:
     from attnflow.models.capture.merge import KeptHeads
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from attnflow.models.vision import EncodedImage, LoadedImageModel
 
 HEADS_LIMIT = 64_000_000  # bytes that the heads of all inputs may take for keep_heads="auto"
+OF_ROLLOUT = ("to_layer", "normalize")  # settings of a rollout, not of its graph
 CLS = "[CLS]"
 MEAN = "[MEAN]"
 
@@ -64,6 +66,7 @@ class ExplainOptions(TypedDict, total=False):
     truncate: Literal["error", "cut"]
     device: Any
     keep_heads: KeepHeads
+    keep_graph: KeepHeads
 
 
 @overload
@@ -100,6 +103,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
     truncate: Literal["error", "cut"] = "error",
     device: Any = None,
     keep_heads: KeepHeads = "auto",
+    keep_graph: KeepHeads = "auto",
 ) -> Any:
     """Run a model on a text, and explain its prediction or the answer that it generates.
 
@@ -133,10 +137,15 @@ def explain(  # noqa: PLR0913 - one argument for each option
     device: where to run the model; afterwards it is moved back.
     keep_heads: whether to keep the attention of each head for the viewer. "auto" keeps it if all
     inputs together take at most 64 MB as float16. Encoder-decoders have none.
+    keep_graph: whether to keep the attention graph, whose size grows with the square of the number
+    of tokens. Without it, only the rollout of what is explained, from the last layer to the input,
+    is computed, by `capture_rollout`. "auto" keeps it unless edges are "attention" and it would
+    take more than half of the free memory.
     Returns an Explanation, or a list of them. The model's mode and device do not change.
     Raises InputError for an empty or too long text, FileError if the model cannot be loaded.
     """
     _check_options(edges, residual_weight, keep_heads, heads)
+    check_choice("keep_graph", keep_graph, ("auto", True, False))
     from attnflow.models.generation import AnswerRequest, answer_prompts
     from attnflow.models.input_kinds import check_argument_order, encode_inputs
     from attnflow.models.loading import load_model
@@ -160,15 +169,17 @@ def explain(  # noqa: PLR0913 - one argument for each option
         with on_device(loaded.model, device):
             answered = answer_prompts(loaded, encoded, request)
         encoded = [text.encoded for text in answered]
-    batches = [[example] for example in encoded] if not loaded.supports_batches else [encoded]
-    limit = HEADS_LIMIT // len(batches) if keep_heads == "auto" else None
     is_default = edges is None and residual_weight is None and heads == "mean"
     chosen = edges or default_edges(has_decoder=is_default and loaded.generates)
     options: GraphOptions = {"residual_weight": residual_weight, "heads": heads, "edges": chosen}
-    explained = _Explained(position, target, against, tuple(answered))
     origin = Origin(None, model, tokenizer, against)
     explanations: list[Explanation] = []
     with on_device(loaded.model, device):
+        is_kept = _keeps_graph(keep_graph, loaded, encoded, options)
+        is_batch = loaded.supports_batches and is_kept
+        batches = [encoded] if is_batch else [[example] for example in encoded]
+        limit = HEADS_LIMIT // len(batches) if keep_heads == "auto" else None
+        explained = _Explained(position, target, against, tuple(answered), is_kept)
         for batch in batches:
             kept_heads = _kept_heads(keep_heads, limit)
             try:
@@ -194,6 +205,7 @@ class _Explained:
     target: int | str | None
     against: int | str | None
     answers: "tuple[AnsweredText, ...]" = ()
+    keep_graph: bool = True
 
 
 def _one_input(text: Any, messages: Any) -> Any:
@@ -286,14 +298,22 @@ def _explain_batch(
     inputs = collate(loaded, encoded)
     if loaded.task == "seq2seq":  # FSMT applies the causal mask of its decoder without a cache only
         inputs["use_cache"] = False
-    graphs, output = capture_graphs(
-        loaded.model,
-        inputs,
-        tokens=[example.tokens for example in encoded],
-        target=_gradient_target(options["edges"], loaded, target_scores),
-        kept_heads=kept_heads,
-        **options,
-    )
+    if explained.keep_graph:
+        graphs, output = capture_graphs(
+            loaded.model,
+            inputs,
+            tokens=[example.tokens for example in encoded],
+            target=_gradient_target(options["edges"], loaded, target_scores),
+            kept_heads=kept_heads,
+            **options,
+        )
+    else:
+        answer = answers.get(id(encoded[0]))
+        rows = pooled[0] or (positions[0],)
+        if answer is not None:
+            rows = tuple(range(answer.first - 1, answer.first - 1 + len(answer.ids)))
+        kept_heads = None
+        graphs, output = _capture_rows(loaded, encoded[0], rows, options)
     read: list[Answer | None] = [None] * len(encoded)
     if answers:
         texts = [answers[id(example)] for example in encoded]
@@ -323,6 +343,71 @@ def _explain_batch(
         )
         for i, example in enumerate(encoded)
     ]
+
+
+def _keeps_graph(
+    keep_graph: KeepHeads,
+    loaded: "LoadedModel",
+    encoded: "Sequence[EncodedText]",
+    options: GraphOptions,
+) -> bool:
+    """Whether to keep the attention graphs.
+
+    Raises InputError for keep_graph=False with settings that need a graph.
+    """
+    residual = options["residual_weight"]
+    is_measured = isinstance(residual, str) and residual == "measured"
+    needs_graph = options["edges"] != "attention" or is_measured or loaded.task == "seq2seq"
+    if keep_graph is False and needs_graph:
+        raise InputError(
+            f"keep_graph is False, and edges are {options['edges']!r}"
+            + (", with a measured residual weight" if is_measured else "")
+            + (f", of {loaded.name}, an encoder-decoder" if loaded.task == "seq2seq" else ""),
+            expected="a decoder or an encoder, edges='attention' and a number as residual_weight",
+            fix="Pass edges='attention', or leave out keep_graph.",
+        )
+    if keep_graph != "auto" or needs_graph:
+        return bool(keep_graph)
+    from attnflow.models.capture.row_rollout import SHARE, free_memory
+
+    place = next(loaded.model.parameters()).device
+    cells = loaded.n_layers * sum(len(example.tokens) ** 2 for example in encoded)
+    return bool(cells * BYTES_PER_WEIGHT <= free_memory(place) * SHARE)
+
+
+def _capture_rows(
+    loaded: "LoadedModel",
+    encoded: "EncodedText",
+    positions: Sequence[int],
+    options: GraphOptions,
+) -> tuple[list[AttentionGraph], Any]:
+    """The rollout of some positions of a text, as a graph without weights; and the output."""
+    from attnflow.models.capture.rollout_capture import capture_rollout
+    from attnflow.models.inputs import collate
+
+    residual: Any = options["residual_weight"]
+    [result], output = capture_rollout(
+        loaded.model,
+        collate(loaded, [encoded]),
+        tokens=[encoded.tokens],
+        heads=options["heads"],
+        residual_weight=0.5 if residual is None else residual,
+        positions=positions,
+    )
+    [n_layers] = result.layers
+    settings = dict(result.settings)
+    residual = settings["residual_weight"]
+    layers = UnkeptLayers(n_layers, result.scores[0], result.positions)
+    graph = AttentionGraph(
+        weights=layers,
+        attention=layers,
+        tokens=encoded.tokens,
+        residual_weights=tuple(residual) if isinstance(residual, list) else (residual,) * n_layers,
+        causal=loaded.is_causal,
+        widths=(len(encoded.tokens),) * (n_layers + 1),
+        settings={name: settings[name] for name in settings if name not in OF_ROLLOUT},
+    )
+    return [graph], output
 
 
 def _predict(

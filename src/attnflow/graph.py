@@ -272,6 +272,7 @@ class AttentionGraph:
         array([[[1. , 0. ],
                 [0.5, 0.5]]])
         """
+        array_namespace(self.attention)  # raises an error if the graph was not kept
         if self.residual_weights is None:
             return self._uniform_around_diagonal()
         n = self.n_tokens

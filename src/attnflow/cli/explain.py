@@ -72,6 +72,13 @@ def explain(  # noqa: PLR0913 - one argument for each option
     ] = None,
     words: WordsOption = False,
     check: CheckOption = False,
+    graph: Annotated[
+        bool | None,
+        typer.Option(
+            help="Keep the attention graph, or only compute the rollout of the position, with "
+            "--edges attention. Default: keep it if half of the free memory suffices."
+        ),
+    ] = None,
     inputs: InputOptions,
     scores: ScoreOptions,
     run: ModelOptions,
@@ -103,6 +110,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
                 tokenizer=tokenizer,
                 truncate=truncate.value,
                 position=parse_position(position),
+                keep_graph="auto" if graph is None else graph,
                 **run.arguments(),
                 **scores.graph_arguments(),
             )

@@ -36,12 +36,12 @@ def _proximity(parts: Tensor, total: Tensor) -> Tensor:
     return (length - distance).clamp_min_(0)
 
 
-def _fused_proximity(weights: Tensor, *arguments: Any, **options: Any) -> Tensor:
+def _fused_proximity(weights: Tensor, *arguments: Any, half: bool) -> Tensor:
     # Imported here, because short inputs need neither Numba nor Triton.
     if weights.is_cuda:
         from attnflow.models.capture import triton_proximity
 
-        return triton_proximity.score_proximity(weights, *arguments, **options)
+        return triton_proximity.score_proximity(weights, *arguments, half=half)
     from attnflow.models.capture import proximity
 
     return proximity.score_proximity(weights, *arguments)

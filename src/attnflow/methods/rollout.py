@@ -18,6 +18,7 @@ from attnflow.attribution import Attribution, Normalize, check_normalize, normal
 from attnflow.errors import SelectionError, check_type
 from attnflow.graph import AttentionGraph
 from attnflow.selection import Layers, Positions, resolve_layer, resolve_layers, resolve_positions
+from attnflow.unkept import UnkeptLayers
 
 
 def rollout(
@@ -45,10 +46,16 @@ def rollout(
     check_type(graph, AttentionGraph, "Build one: AttentionGraph.from_attentions(attentions).")
     check_normalize(normalize)
     bottom = 0 if to_layer == 0 else resolve_layer(graph.n_layers, to_layer)
-    numbers = _layers_above(bottom, graph.n_layers, layers)
+    weights = graph.weights
+    is_kept = not isinstance(weights, UnkeptLayers)
+    numbers = _layers_above(
+        bottom, graph.n_layers, -1 if layers is None and not is_kept else layers
+    )
     chosen = resolve_positions(graph.tokens, graph.n_tokens, positions)
     result = Attribution(
-        scores=multiply_layers(unstack_layers(graph.weights), numbers, chosen, bottom=bottom),
+        scores=multiply_layers(unstack_layers(weights), numbers, chosen, bottom=bottom)
+        if is_kept
+        else weights.rollout_rows(numbers, chosen, bottom),
         tokens=graph.tokens,
         method="rollout",
         layers=numbers,

@@ -16,7 +16,7 @@ from torch import Tensor
 from attnflow.errors import AttentionError, InputError
 from attnflow.head_merge import Heads
 from attnflow.models.capture.call import AttentionCall, DotProductCall, describe_model
-from attnflow.models.capture.fused_attention import has_kernels, has_triton
+from attnflow.models.capture.fused_attention import has_triton
 from attnflow.models.capture.steps import TracedLayer
 
 # How many numbers the vectors of one block may have.
@@ -25,7 +25,6 @@ BLOCK_SIZE = {"cpu": 2**22, "cuda": 2**27}
 # How far contributions may be from what the model added, relative to its length, by the bytes of a
 # number of the model.
 TOLERANCE = {2: 0.05, 4: 1e-3, 8: 1e-3}
-HALF_BOUND = 60000.0  # of numbers in float16
 TINY = 1e-6  # a layer that adds less than this adds nothing
 
 # The same for weights of all heads, where vectors are never stored; and the number of
@@ -40,8 +39,7 @@ Score = Callable[[Tensor, Tensor], Tensor]
 # The scores [batch, queries, keys] of some queries without the vectors in between: from weights
 # [batch, heads, queries, keys], projected values [batch, heads, keys, hidden], the residual stream
 # (None in cross-attention), what all contributions add up to, and the index of the first query. It
-# also takes `half`, whether the model computes in half precision, and `scale`, what values in
-# float16 were divided by.
+# also takes `half`, whether the model computes in half precision.
 FusedScore = Callable[..., Tensor]
 
 
@@ -244,17 +242,9 @@ class LayerContributions:
 
     def _score_fused(self, fused: FusedScore, heads: Heads, norms: int) -> Tensor:
         """Score keys by compiled code, [batch, queries, keys], some queries at a time."""
-        own, total = self._own(norms), self._total(norms)
-        if norms == 0 and heads == "mean" and self._is_half_on_gpu():
-            assert isinstance(self.call, DotProductCall)
-            from attnflow.models.capture.triton_kernels import weigh_heads
-
-            halves, scale = self._project_half()
-            weights = weigh_heads(self.call)
-            kept = None if self.is_cross else own
-            return fused(weights, halves, kept, total, 0, half=True, scale=scale)
         chosen = _choose_heads(heads, self.call)
         values = self._project(chosen, norms)
+        own, total = self._own(norms), self._total(norms)
         half = self.call.value is not None and self.call.value.dtype.itemsize == 2
         step = FUSED_BLOCK_SIZE[self.call.device.type] // (
             prod(self.call.shape[:2]) * self.call.shape[3]
@@ -266,31 +256,6 @@ class LayerContributions:
             scores = fused(weights, some_values, kept, total[:, rows], rows.start, half=half)
             rows_of_scores.append(self._pad(scores, -1))
         return torch.cat(rows_of_scores, dim=1)
-
-    def _is_half_on_gpu(self) -> bool:
-        """Whether kernels can compute weights and projected values in float16, without factors."""
-        return (
-            isinstance(self.call, DotProductCall)
-            and has_kernels(self.call)
-            and self.call.value.dtype.itemsize == 2
-            and self.call.sinks is None
-            and self._branch.scale is None
-        )
-
-    def _project_half(self) -> tuple[Tensor, Tensor]:
-        """The projected values [batch, heads, keys, hidden] in float16, and what they are in.
-
-        They are divided by a factor, so that no sum over the width of a head can overflow.
-        """
-        matrix = self._matrix(slice(None))
-        assert self.call.value is not None
-        values = self.call.value.to(torch.float32)
-        bound = matrix.abs().sum(1).amax() * torch.linalg.vector_norm(values, torch.inf)
-        scale = (bound / HALF_BOUND).clamp_min(torch.finfo(torch.float32).tiny)
-        # Half of the factor on each side, so that neither leaves the range of float16.
-        unit = matrix.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)
-        halves = self.call.for_heads((values * (unit / scale)).to(torch.float16))
-        return halves @ (matrix / unit).to(torch.float16), scale.reshape(1)
 
     @property
     def _projects_first(self) -> bool:

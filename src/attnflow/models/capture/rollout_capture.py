@@ -70,6 +70,7 @@ def capture_rollout(
     settings = {
         "heads": describe_heads(heads),
         "edges": "attention",
+        **captured.roles.describe_mixers(),
         "residual_weight": residual[0] if len(set(residual)) == 1 else list(residual),
         "to_layer": 0,
         "normalize": "none",

@@ -8,9 +8,9 @@ the host, or not at all. For layers that do not fit, the model runs again, up to
 that is done.
 """
 
-import os
 from collections import deque
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -51,8 +51,8 @@ class Memory:
         """Replace None by a share of what is free now."""
         on_device = self.device
         if on_device is None and device.type == "cuda":
-            on_device = int(torch.cuda.mem_get_info(device)[0] * SHARE)
-        host = int(_free_host_memory() * SHARE) if self.host is None else self.host
+            on_device = int(free_memory(device) * SHARE)
+        host = int(free_memory(HOST) * SHARE) if self.host is None else self.host
         if device.type == "cpu" and self.device is not None:
             host = self.device
         return Memory(on_device, host)
@@ -214,9 +214,13 @@ def _is_on_device(layer: KeptLayer) -> bool:
     return tensor is not None and tensor.device.type != "cpu"
 
 
-def _free_host_memory() -> int:
-    """The bytes of memory that are available; a large number where the system does not say."""
+def free_memory(device: torch.device) -> int:
+    """The bytes that are free on a device; a large number for hosts that do not say."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:  # not Linux
         return 2**40
+    sizes = dict(line.split(":", 1) for line in lines)
+    return int(sizes["MemAvailable"].split()[0]) * 1024

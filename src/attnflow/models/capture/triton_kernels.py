@@ -8,7 +8,6 @@ attention kernel did not return it.
 Import this module only if `attnflow.models.capture.fused_attention.has_kernels` says so.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -101,7 +100,6 @@ def _multiply_rows_kernel(
     padded_width: tl.constexpr,
     shared: tl.constexpr,
     padded_rows: tl.constexpr,
-    is_whole: tl.constexpr,
     causal: tl.constexpr,
     mask_kind: tl.constexpr,
     has_softcap: tl.constexpr,
@@ -110,18 +108,19 @@ def _multiply_rows_kernel(
     tile_q: tl.constexpr,
     tile_k: tl.constexpr,
 ):
-    """One tile of keys and one head: all queries, tile by tile.
+    """One tile of keys and one key head: all queries of all heads that share it.
 
     shift: [batch, heads, queries], log-sum-exp times log2(e); for a single row, minus the logarithm
     of its weights. rows: [batch, queries, rows], used if padded_rows > 1.
-    is_whole: whether all tiles of queries are full. out: [batch, heads, rows, keys].
+    out: [batch, key heads, rows, keys].
     """
     tile = tl.program_id(0)
-    example = tl.program_id(1) // n_heads
-    head = tl.program_id(1) % n_heads
+    n_key_heads = n_heads // shared
+    example = tl.program_id(1) // n_key_heads
+    key_head_index = tl.program_id(1) % n_key_heads
     keys = tile * tile_k + tl.arange(0, tile_k)
     features = tl.arange(0, padded_width)
-    key_start = key + example.to(tl.int64) * key_batch + (head // shared).to(tl.int64) * key_head
+    key_start = key + example.to(tl.int64) * key_batch + key_head_index.to(tl.int64) * key_head
     # [keys, width]
     key_tile = tl.load(
         key_start + keys[:, None].to(tl.int64) * key_row + features[None, :],
@@ -138,59 +137,57 @@ def _multiply_rows_kernel(
     else:
         total = tl.zeros([tile_k, padded_rows], dtype=tl.float32)
     row_ids = tl.arange(0, padded_rows)
-    query_start = query + example.to(tl.int64) * query_batch + head.to(tl.int64) * query_head
-    # [width, queries], moved along the queries
-    query_cells = query_start + tl.arange(0, tile_q)[None, :] * query_row + features[:, None]
-    shift_start = shift + (example * n_heads + head).to(tl.int64) * n_queries
-    mask_start = mask + example.to(tl.int64) * mask_batch + head.to(tl.int64) * mask_head
-    edge = tl.minimum(((tile + 1) * tile_k + tile_q - 1) // tile_q * tile_q, last)
-    if not causal:
-        edge = first
-    for part in tl.static_range(2):  # tiles on the diagonal, then the others
-        begin = first if part == 0 else edge
-        end = edge if part == 0 else last
-        for start in range(begin, end, tile_q):
-            queries = start + tl.arange(0, tile_q)
-            inside = queries < n_queries
-            cells = query_cells + tl.cast(start, tl.int64) * query_row
-            if is_whole:
-                query_tile = tl.load(cells)
-                shifts = tl.load(shift_start + queries)
-            else:
-                here = inside[None, :] & (features[:, None] < width)
-                query_tile = tl.load(cells, mask=here, other=0.0)
-                shifts = tl.load(shift_start + queries, mask=inside, other=float("inf"))
-            scores = _scores(
-                key_tile,
-                query_tile,
-                mask_start,
-                queries[None, :],
-                keys[:, None],
-                n_queries,
-                n_keys,
-                softcap,
-                mask_queries,
-                mask_keys,
-                factor,
-                causal,
-                mask_kind,
-                has_softcap,
-                precision,
-                part == 0,
-            )
-            weights = tl.exp2(scores - shifts[None, :])
-            if padded_rows == 1:
-                total += weights
-            else:
-                row_tile = tl.load(
-                    rows
-                    + (example.to(tl.int64) * n_queries + queries[:, None]) * n_rows
-                    + row_ids[None, :],
-                    mask=inside[:, None] & (row_ids[None, :] < n_rows),
+    for member in range(shared):
+        head = key_head_index * shared + member
+        query_start = query + example.to(tl.int64) * query_batch + head.to(tl.int64) * query_head
+        shift_start = shift + (example * n_heads + head).to(tl.int64) * n_queries
+        mask_start = mask + example.to(tl.int64) * mask_batch + head.to(tl.int64) * mask_head
+        edge = tl.minimum(((tile + 1) * tile_k + tile_q - 1) // tile_q * tile_q, last)
+        if not causal:
+            edge = first
+        for part in tl.static_range(2):  # tiles on the diagonal, then the others
+            begin = first if part == 0 else edge
+            end = edge if part == 0 else last
+            for start in range(begin, end, tile_q):
+                queries = start + tl.arange(0, tile_q)
+                inside = queries < n_queries
+                query_tile = tl.load(
+                    query_start + queries[None, :].to(tl.int64) * query_row + features[:, None],
+                    mask=inside[None, :] & (features[:, None] < width),
                     other=0.0,
                 )
-                total += tl.dot(weights, row_tile, input_precision="tf32x3")
-    out_start = out + (example * n_heads + head).to(tl.int64) * n_rows * n_keys
+                shifts = tl.load(shift_start + queries, mask=inside, other=float("inf"))
+                scores = _scores(
+                    key_tile,
+                    query_tile,
+                    mask_start,
+                    queries[None, :],
+                    keys[:, None],
+                    n_queries,
+                    n_keys,
+                    softcap,
+                    mask_queries,
+                    mask_keys,
+                    factor,
+                    causal,
+                    mask_kind,
+                    has_softcap,
+                    precision,
+                    part == 0,
+                )
+                weights = tl.exp2(scores - shifts[None, :])
+                if padded_rows == 1:
+                    total += weights
+                else:
+                    row_tile = tl.load(
+                        rows
+                        + (example.to(tl.int64) * n_queries + queries[:, None]) * n_rows
+                        + row_ids[None, :],
+                        mask=inside[:, None] & (row_ids[None, :] < n_rows),
+                        other=0.0,
+                    )
+                    total += tl.dot(weights, row_tile, input_precision="tf32x3")
+    out_start = out + (example * n_key_heads + key_head_index).to(tl.int64) * n_rows * n_keys
     if padded_rows == 1:
         tl.store(out_start + keys, tl.sum(total, 1), mask=keys < n_keys)
     else:
@@ -424,7 +421,7 @@ def log_sum_exp(call: Any) -> Tensor:
 
 def multiply_rows(rows: Tensor, call: Any) -> Tensor:
     """Multiply rows [batch, rows, queries] with the mean over heads; [batch, rows, keys]."""
-    batch, n_heads, n_queries, n_keys = call.shape
+    batch, n_heads, _, n_keys = call.shape
     shift = log_sum_exp(call)
     parts = []
     for some in rows.to(torch.float32).split(MANY_ROWS, dim=1):
@@ -432,13 +429,12 @@ def multiply_rows(rows: Tensor, call: Any) -> Tensor:
         # +inf where a row is 0
         shifts = (shift - some.log2() if n_rows == 1 else shift).contiguous()
         padded = 1 if n_rows == 1 else max(16, triton.next_power_of_2(n_rows))
-        out = rows.new_empty(batch, n_heads, n_rows, n_keys, dtype=torch.float32)
+        out = rows.new_empty(batch, call.key.shape[1], n_rows, n_keys, dtype=torch.float32)
         tile_q, tile_k, warps, stages = _tiles(ROW_TILES, call)
         arguments, constants = _arguments(call)
         query, key, mask, *numbers = arguments
         strides, sizes, scalars = numbers[:10], numbers[10:13], numbers[13:]
-        grid = (triton.cdiv(n_keys, tile_k), batch * n_heads)
-        is_whole = n_queries % tile_q == 0 and constants["width"] == constants["padded_width"]
+        grid = (triton.cdiv(n_keys, tile_k), batch * call.key.shape[1])
         by_query = some.transpose(1, 2).contiguous()
         with torch.cuda.device(out.device) if out.is_cuda else torch.no_grad():
             _multiply_rows_kernel[grid](
@@ -454,7 +450,6 @@ def multiply_rows(rows: Tensor, call: Any) -> Tensor:
                 *scalars,
                 **constants,
                 padded_rows=padded,
-                is_whole=is_whole,
                 tile_q=tile_q,
                 tile_k=tile_k,
                 num_warps=warps,
@@ -495,24 +490,6 @@ def average_heads(call: Any, dtype: torch.dtype = torch.float32) -> Tensor:
             num_stages=stages,
         )
     return out
-
-
-def weigh_heads(call: Any, dtype: torch.dtype = torch.float16) -> Tensor:
-    """The attention weights of all heads, [batch, heads, queries, keys]."""
-    batch, n_heads, n_queries, n_keys = call.shape
-    # Each head as an example with one head.
-    mask = call.mask
-    if mask is not None:
-        mask = mask.expand(batch, n_heads, n_queries, n_keys).flatten(0, 1).unsqueeze(1)
-    shift = call.logsumexp
-    single = replace(
-        call,
-        query=call.query.flatten(0, 1).unsqueeze(1),
-        key=call.for_heads(call.key).flatten(0, 1).unsqueeze(1),
-        mask=mask,
-        logsumexp=None if shift is None else shift.flatten(0, 1).unsqueeze(1),
-    )
-    return average_heads(single, dtype).view(batch, n_heads, n_queries, n_keys)
 
 
 def _tiles(tiles: dict[int, tuple[int, int, int, int]], call: Any) -> tuple[int, int, int, int]:

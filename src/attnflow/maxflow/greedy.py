@@ -65,7 +65,7 @@ def greedy_flow(pair: Any, network: Any, memory: Any) -> tuple[float, int, int]:
     row = ((pair.level - 1) * net.n + pair.source) * net.n
     sink_capacity = reset(pair, net, ws)
     tally = Tally(sink_capacity - EPSILON * net.n, 0)  # rounding may leave some demand
-    defer = net.causal is None and not is_tight(pair.source, pair, net)
+    defer = not is_tight(pair.source, pair, net)
     second_pass = False
     k = 0
     while tally.unmet > EPSILON:
@@ -167,7 +167,7 @@ def push_source_edge(
             top += 1
             ws.stack_amounts[2 * top + 1] = rest
             level, u, hop, left = hop - 1, child, 2, rest
-            if top == 1 and u == pair.source and net.causal is None:
+            if top == 1 and u == pair.source:
                 flow = push_own_rows(left, level, pair, net, ws)
                 left -= flow
                 tally = Tally(tally.unmet - flow, tally.pushes)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnflow.maxflow.jit import inlined, kernel, pointer, vectorized
-from attnflow.maxflow.network import EPSILON
+from attnflow.maxflow.network import EPSILON, span
 
 # One position
 
@@ -139,7 +139,8 @@ def push_source_row(pair: Any, net: Any, ws: Any) -> Any:
     Adds these amounts to ws.source_flow, and returns their sum.
     """
     level, t = pair.level - 1, pair.sink
-    row = row_of(pointer(net.capacity, (level * net.n + pair.source) * net.n), ws.source_flow, ws)
+    capacity = pointer(net.capacity, (level * net.n + pair.source) * net.n)
+    row = row_of(capacity, ws.source_flow, pair, net, ws)
     total = push_row(np.inf, level, t, t, row)
     rest = row.capacity[t] - ws.source_flow[t]
     flow = push_over_last_edge(rest, level, t, net, ws)  # the sink's chain has no entry edges
@@ -161,7 +162,9 @@ def push_own_rows(amount: float, level: int, pair: Any, net: Any, ws: Any) -> fl
         at = s * net.depth + x
         if room <= EPSILON or ws.cursor[at] > 0 or ws.cursor_flow[at] > 0:
             continue
-        row = row_of(pointer(net.capacity, (x * n + s) * n), pointer(ws.row_flow, x * n), ws)
+        row = row_of(
+            pointer(net.capacity, (x * n + s) * n), pointer(ws.row_flow, x * n), pair, net, ws
+        )
         flow = push_lowest_row(room, s, t, row) if x == 1 else push_row(room, x, s, t, row)
         push_down_chain(flow, s, x + 1, level - 1, net, ws)
         total += flow
@@ -175,6 +178,8 @@ class Row(NamedTuple):
     """
 
     n: int
+    first: int  # of the positions that paths can visit
+    end: int
     capacity: Any  # [n]
     flow: Any  # [n], to which a push adds
     demand: Any
@@ -186,10 +191,13 @@ class Row(NamedTuple):
 
 
 @inlined
-def row_of(capacity: Any, flow: Any, ws: Any) -> Any:
+def row_of(capacity: Any, flow: Any, pair: Any, net: Any, ws: Any) -> Any:
     """Return the Row of edges with this capacity and flow."""
+    first, end = span(pair, net)
     return Row(
         n=ws.n,
+        first=first,
+        end=end,
         capacity=capacity,
         flow=flow,
         demand=ws.demand,
@@ -208,19 +216,20 @@ def push_row(amount: float, level: int, u: int, t: int, row: Any) -> float:
     Each position sends what it can over entry edges, then over its last edge. If there is not
     enough for all, each gets the same share of what it could send. Returns the sum.
     """
-    n, demand, chain_free = row.n, row.demand, row.chain_free
+    n, first, end = row.n, row.first, row.end
+    demand, chain_free = row.demand, row.chain_free
     entry_part, last_part = row.entry_part, row.last_part
     free_u, free_t = chain_free[u], chain_free[t]
     chain_free[u], chain_free[t] = 0.0, 0.0  # so that u and t get nothing
     room = max(min(demand[t], free_t), 0.0)
-    for q in range(n):
+    for q in range(first, end):
         entry_part[q] = 0.0
     for x in range(1, level if room > 0 else 1):
         at = x * n
-        for q in range(n):
+        for q in range(first, end):
             entry_part[q] += row.entry[at + q]
     entering = 0.0
-    for q in range(n):
+    for q in range(first, end):
         offer = max(min(row.capacity[q] - row.flow[q], chain_free[q]), 0.0)
         enter = min(offer, entry_part[q])
         last_part[q] = offer
@@ -229,7 +238,7 @@ def push_row(amount: float, level: int, u: int, t: int, row: Any) -> float:
     chain_free[u], chain_free[t] = free_u, free_t
     share = room / entering if entering > room else 1.0
     last = 0.0
-    for q in range(n):
+    for q in range(first, end):
         enter = entry_part[q] * share
         rest = min(last_part[q] - enter, demand[q])
         entry_part[q] = enter
@@ -247,8 +256,9 @@ def apply_row(part: float, entering: float, level: int, t: int, row: Any) -> Non
 
     entering: the sum of the former, times `part`.
     """
-    n, top = row.n, (level - 1) * row.n
-    for q in range(n):
+    n, first, end = row.n, row.first, row.end
+    top = (level - 1) * n
+    for q in range(first, end):
         enter = row.entry_part[q] * part
         flow = row.last_part[q] * part
         row.entry_part[q] = enter
@@ -264,7 +274,7 @@ def apply_row(part: float, entering: float, level: int, t: int, row: Any) -> Non
             break
         at = x * n
         entered = 0.0
-        for q in range(n):
+        for q in range(first, end):
             enter = min(row.entry_part[q], row.entry[at + q])
             row.entry_part[q] -= enter
             row.entry[at + q] -= enter
@@ -280,16 +290,16 @@ def apply_row(part: float, entering: float, level: int, t: int, row: Any) -> Non
 @vectorized
 def push_lowest_row(amount: float, u: int, t: int, row: Any) -> float:
     """Do the same for positions of level 1, which have only their last edges."""
-    n, demand, last_part = row.n, row.demand, row.last_part
+    first, end, demand, last_part = row.first, row.end, row.demand, row.last_part
     demand_u, demand_t = demand[u], demand[t]
     demand[u], demand[t] = 0.0, 0.0  # so that u and t get nothing
     total = 0.0
-    for q in range(n):
+    for q in range(first, end):
         flow = max(min(row.capacity[q] - row.flow[q], demand[q]), 0.0)
         last_part[q] = flow
         total += flow
     part = amount / total if total > amount else 1.0
-    for q in range(n):
+    for q in range(first, end):
         flow = last_part[q] * part
         demand[q] -= flow
         row.flow[q] += flow

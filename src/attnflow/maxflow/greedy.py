@@ -65,25 +65,35 @@ def greedy_flow(pair: Any, network: Any, memory: Any) -> tuple[float, int, int]:
     row = ((pair.level - 1) * net.n + pair.source) * net.n
     sink_capacity = reset(pair, net, ws)
     tally = Tally(sink_capacity - EPSILON * net.n, 0)  # rounding may leave some demand
-    defer = net.causal is None and not is_tight(pair.source, pair, net)
-    second_pass = False
+    defer = not is_tight(pair.source, pair, net)
+    again = False  # whether positions have pushed before
+    words = net.n_words  # of the hops in use: the large ones, later all
     k = 0
     while tally.unmet > EPSILON:
         if k == net.n or net.capacity[row + ws.order[k]] <= EPSILON:
-            if second_pass or not defer:
+            if words > net.n_words:
                 return value_at_source(row, pair, tally.pushes, net, ws)
-            second_pass, k = True, 0
-        elif defer and not second_pass and not is_tight(ws.order[k], pair, net):
+            words, again, k = 2 * net.n_words, True, 0
+            unblock(pair, net, ws)
+        elif defer and not again and not is_tight(ws.order[k], pair, net):
             tally = Tally(tally.unmet - push_source_row(pair, net, ws), tally.pushes)
-            second_pass, k = True, 0
+            again, k = True, 0
         else:
             u = ws.order[k]
             k += 1
             if net.causal is None or u >= pair.sink:
                 tally = push_source_edge(
-                    u, net.capacity[row + u], second_pass, tally, pair, net, ws
+                    u, net.capacity[row + u], again, words, tally, pair, net, ws
                 )
     return sink_capacity, SINK_FULL, tally.pushes
+
+
+@inlined
+def unblock(pair: Any, net: Any, ws: Any) -> None:
+    """Mark all positions as unblocked."""
+    first, end = span(pair, net)
+    for level in range(1, pair.level):
+        fill(ws.unblocked, level * net.n_words, net.n_words, first, end)
 
 
 @inlined
@@ -108,8 +118,7 @@ def reset(pair: Any, net: Any, ws: Any) -> float:
         ws.source_flow[u] = 0.0
     for x in range(depth):
         ws.entry[x * n + t] = 0.0  # the chain of the sink has no entry edge to itself
-    for level in range(1, pair.level):
-        fill(ws.unblocked, level * net.n_words, net.n_words, first, end)
+    unblock(pair, net, ws)
     return total
 
 
@@ -129,11 +138,11 @@ def value_at_source(row: int, pair: Any, pushes: int, net: Any, ws: Any) -> tupl
 
 @inlined
 def push_source_edge(
-    child: int, offer: float, second_pass: bool, tally: Any, pair: Any, net: Any, ws: Any
+    child: int, offer: float, again: bool, words: int, tally: Any, pair: Any, net: Any, ws: Any
 ) -> Any:
     """Push up to `offer` from the source to one position, and on to the sink, depth first.
 
-    second_pass: the position has already sent everything that needs no hops.
+    again: the position has already sent everything that needs no hops.
     Stops early when the sink is full. Returns the new tally.
 
     A recursion with an explicit stack, of height `top`. The current node (level, u) offers flow to
@@ -142,7 +151,7 @@ def push_source_edge(
     level, u, hop, left, top = pair.level, pair.source, pair.level, 0.0, 0
     while True:
         if child >= 0:
-            if top == 0 and second_pass:
+            if top == 0 and again:
                 rest = offer - ws.source_flow[child]
                 flow = 0.0
             else:
@@ -167,13 +176,13 @@ def push_source_edge(
             top += 1
             ws.stack_amounts[2 * top + 1] = rest
             level, u, hop, left = hop - 1, child, 2, rest
-            if top == 1 and u == pair.source and net.causal is None:
+            if top == 1 and u == pair.source:
                 flow = push_own_rows(left, level, pair, net, ws)
                 left -= flow
                 tally = Tally(tally.unmet - flow, tally.pushes)
         if top == 0 or tally.unmet <= EPSILON:
             return tally
-        child, offer, hop, left, tally = next_hop(level, u, hop, left, tally, pair, net, ws)
+        child, offer, hop, left, tally = next_hop(level, u, hop, left, words, tally, pair, net, ws)
         if tally.unmet <= EPSILON:
             return tally
 
@@ -211,7 +220,7 @@ def record_hop(
 
 @inlined
 def next_hop(
-    level: int, u: int, hop: int, left: float, tally: Any, pair: Any, net: Any, ws: Any
+    level: int, u: int, hop: int, left: float, words: int, tally: Any, pair: Any, net: Any, ws: Any
 ) -> Any:
     """Find the next hop of (level, u) that has capacity, at level `hop` of its chain or above.
 
@@ -224,7 +233,7 @@ def next_hop(
         if room <= EPSILON:
             hop += 1
         elif hop == 2:
-            rest, pushes = push_lowest_hops(room, u, tally.pushes, pair, net, ws)
+            rest, pushes = push_lowest_hops(room, u, words, tally.pushes, pair, net, ws)
             push_down_chain(room - rest, u, 2, level - 1, net, ws)
             left -= room - rest
             tally = Tally(tally.unmet - (room - rest), pushes)
@@ -232,7 +241,7 @@ def next_hop(
                 block(2, u, net, ws)
                 hop = 3
         else:
-            child = next_child(hop - 1, u, pair, net, ws)
+            child = next_child(hop - 1, u, words, pair, net, ws)
             if child >= 0:
                 unused = hop_capacity(hop - 1, u, child, pair, net, ws)
                 unused -= ws.cursor_flow[u * net.depth + hop - 1]
@@ -257,67 +266,77 @@ def hop_capacity(x: int, u: int, q: int, pair: Any, net: Any, ws: Any) -> Any:
 
 
 @inlined
-def next_child(x: int, u: int, pair: Any, net: Any, ws: Any) -> Any:
+def next_child(x: int, u: int, words: int, pair: Any, net: Any, ws: Any) -> Any:
     """Return the end of the first edge x out of u that is not saturated, or -1.
 
-    Moves the cursor there. Edges to blocked positions, to u and to the sink's position are no
-    hops.
+    Large edges come first. Moves the cursor there. Edges to blocked positions, to u and to the
+    sink's position are no hops.
     """
     at = u * net.depth + x
-    q = ws.cursor[at]
+    cursor = ws.cursor[at]
     used = ws.cursor_flow[at]
-    w = q >> 6
-    if w >= net.n_words:
+    w = cursor >> 6
+    if w >= words:
         return -1
-    word = members_from(ws.unblocked[x * net.n_words + w], q)
+    word = members_from(hops_in_word(x, u, w, net, ws), cursor)
     while True:
         while word == 0:
             w += 1
-            if w == net.n_words:
+            if w == words:
                 ws.cursor[at] = w << 6
                 return -1
-            word = ws.unblocked[x * net.n_words + w]
-        member = first_member(word, w)
-        if member != q:
+            word = hops_in_word(x, u, w, net, ws)
+        here = first_member(word, w)
+        q = here if w < net.n_words else here - (net.n_words << 6)
+        if here != cursor:
             used = 0.0
-        if (
-            member != u
-            and member != pair.sink
-            and hop_capacity(x, u, member, pair, net, ws) - used > EPSILON
-        ):
-            ws.cursor[at] = member
+        if q != u and q != pair.sink and hop_capacity(x, u, q, pair, net, ws) - used > EPSILON:
+            ws.cursor[at] = here
             ws.cursor_flow[at] = used
-            return member
+            return q
         word &= word - ONE
 
 
 @inlined
-def push_lowest_hops(amount: float, u: int, pushes: int, pair: Any, net: Any, ws: Any) -> Any:
+def hops_in_word(x: int, u: int, w: int, net: Any, ws: Any) -> Any:
+    """Return word w of the unblocked positions: first those at large edges x of u, then others."""
+    large = (x * net.n + u) * net.n_words
+    if w < net.n_words:
+        return ws.unblocked[x * net.n_words + w] & net.large[large + w]
+    w -= net.n_words
+    return ws.unblocked[x * net.n_words + w] & ~net.large[large + w]
+
+
+@inlined
+def push_lowest_hops(
+    amount: float, u: int, words: int, pushes: int, pair: Any, net: Any, ws: Any
+) -> Any:
     """Push up to `amount` from (2, u) over hops to level 1 and last edges; returns the rest.
 
     Also returns the number of pushes.
     """
     at = u * net.depth + 1
-    q = ws.cursor[at]
+    cursor = ws.cursor[at]
     used = ws.cursor_flow[at]
-    w = q >> 6
-    if w >= net.n_words:
+    w = cursor >> 6
+    if w >= words:
         return amount, pushes
-    word = members_from(ws.unblocked[net.n_words + w], q)
+    word = members_from(hops_in_word(1, u, w, net, ws), cursor)
     while True:
         while word == 0:
             w += 1
-            if w == net.n_words:
+            if w == words:
                 ws.cursor[at] = w << 6
                 return amount, pushes
-            word = ws.unblocked[net.n_words + w]
-        member = first_member(word, w)
-        if member != q:
-            q = member
+            word = hops_in_word(1, u, w, net, ws)
+        here = first_member(word, w)
+        q = here if w < net.n_words else here - (net.n_words << 6)
+        if here != cursor:
+            cursor = here
             used = 0.0
         demand = ws.demand[q]
         if demand <= EPSILON:
-            ws.unblocked[net.n_words + w] &= ~(word & (~word + ONE))
+            remove(ws.unblocked, net.n_words, q)
         elif q != u and q != pair.sink:
             flow = hop_capacity(1, u, q, pair, net, ws) - used
             flow = demand if demand < flow else flow
@@ -328,7 +347,7 @@ def push_lowest_hops(amount: float, u: int, pushes: int, pair: Any, net: Any, ws
                 amount -= flow
                 pushes = log_push(flow, 1, u, q, pushes, ws)
                 if amount <= EPSILON:
-                    ws.cursor[at] = q
+                    ws.cursor[at] = here
                     ws.cursor_flow[at] = used
                     return amount, pushes
         word &= word - ONE
@@ -367,23 +386,23 @@ def order_source_edges(level: int, s: int, network: Any, memory: Any) -> None:
         for start in range(0, n, 2 * run):
             merge_runs(start, min(start + run, n), min(start + 2 * run, n), ws)
         for k in range(n):
-            ws.order[k] = ws.queue[k]
+            ws.order[k] = ws.path[k]
         run *= 2
 
 
 @inlined
 def merge_runs(start: int, middle: int, end: int, ws: Any) -> None:
-    """Merge two sorted runs of ws.order, which meet at `middle`, into ws.queue."""
+    """Merge two sorted runs of ws.order, which meet at `middle`, into ws.path."""
     i, j = start, middle
     for k in range(start, end):
         left = i < middle
         if left and j < end:
             left = ws.source_flow[ws.order[i]] >= ws.source_flow[ws.order[j]]
         if left:
-            ws.queue[k] = ws.order[i]
+            ws.path[k] = ws.order[i]
             i += 1
         else:
-            ws.queue[k] = ws.order[j]
+            ws.path[k] = ws.order[j]
             j += 1
 
 

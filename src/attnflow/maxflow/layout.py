@@ -151,6 +151,7 @@ TABLES_FIELDS = (
     # For a source at each level, over the edges between its own and the last edges:
     Field("chain_least", REAL, ("n_levels", "n"), "smallest capacity in each chain"),
     Field("off_chain", REAL, ("n_levels", "n"), "sum of the capacities that leave each chain"),
+    Field("large", BITS, ("depth", "n", "n_words"), "[x, u]: where the large edges x from u lead"),
 )
 
 WORKSPACE_FIELDS = (
@@ -166,7 +167,7 @@ WORKSPACE_FIELDS = (
     Field("entry_part", REAL, ("n",), "temporary: what each position sends over entry edges"),
     Field("last_part", REAL, ("n",), "temporary: what each position sends over its last edge"),
     Field("order", INTEGER, ("n",), "positions in the order in which the source sends to them"),
-    Field("cursor", INTEGER, ("n", "depth"), "[u, x]: first hop x of u that may have capacity"),
+    Field("cursor", INTEGER, ("n", "depth"), "[u, x]: which hop x of u may have capacity"),
     Field("stack", INTEGER, ("n_levels", 3), "per node on the stack: level, position, hop level"),
     Field("unblocked", BITS, ("n_levels", "n_words"), "positions that may still reach the sink"),
     Field("log_edge", INTEGER, ("log_size",), "the hop of each push, from `pack_edge`"),
@@ -174,12 +175,13 @@ WORKSPACE_FIELDS = (
     # The search of the residual graph
     Field("unreached", BITS, ("n_levels", "n_words"), "positions the search has not reached"),
     Field("reached", BITS, ("n_levels", "n_words"), "positions it has reached, less dead ends"),
-    Field("back_steps", INTEGER, ("n_levels", "n"), "steps up on a shortest path to each node"),
+    Field("latest", BITS, ("n_levels", "n_words"), "positions it has reached in the latest round"),
+    Field("back_steps", INTEGER, ("n_levels", "n"), "steps up on a shortest path to the sink"),
     Field("current_arc", INTEGER, ("n_levels", "n"), "which edge of each node to try next"),
-    Field("queue", INTEGER, ("n_levels", "n"), "nodes in search order; later: nodes of the path"),
-    Field("queue_level", INTEGER, ("n_levels", "n"), "the levels of these nodes"),
+    Field("path", INTEGER, ("n_levels", "n"), "nodes of the path, the source first"),
+    Field("path_level", INTEGER, ("n_levels", "n"), "the levels of these nodes"),
     Field("path_edge", INTEGER, ("n_levels", "n"), "edges of the path; ~edge to cancel its flow"),
-    Field("path_from", INTEGER, ("n_levels", "n"), "positions where these edges begin"),
+    Field("path_from", INTEGER, ("n_levels", "n"), "upper ends of these edges"),
     Field(
         "changes", INTEGER, ("changes_size",), "number of changed entries of residual, then which"
     ),

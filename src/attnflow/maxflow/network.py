@@ -14,12 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnflow.errors import InputError, ShapeError, quote
-from attnflow.maxflow.jit import inlined, kernel, pointer
+from attnflow.maxflow.jit import NO_MEMBER, inlined, kernel, pointer, vectorized
 from attnflow.maxflow.layout import TABLES, Memory, tables_of
 
 # Residual capacities up to this count as zero: their edges are saturated. Capacities are scaled so
 # that the largest finite row sum is about 1, so this is one rounding step of the largest flow.
 EPSILON = 2.0**-52
+
+# An edge is large if it has this many times the mean capacity of the edges off the chain.
+LARGE = 0.5
+
+SQUARE = 16  # the side of a square of numbers that fits into the nearest cache
 
 # A cut proves a flow if their values differ by no more than this, on the same scale.
 PROOF_TOLERANCE = 1e-12
@@ -47,6 +52,7 @@ class Graph(NamedTuple):
     chain: Any
     chain_least: Any
     off_chain: Any
+    large: Any
 
 
 class Pair(NamedTuple):
@@ -68,8 +74,8 @@ def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, floa
     depth, n = check_shape(capacities)
     capacity = np.ascontiguousarray(capacities)  # no copy for rows that sum to 1, as in attention
     tables = TABLES.allocate(n, depth)
-    lowest, largest = fill_tables(capacity, tables)
-    if lowest < 0:
+    are_valid, largest = fill_tables(capacity.reshape(-1), tables)
+    if not are_valid:
         raise InputError(
             "capacities contain negative numbers or NaN",
             expected="numbers from 0 to infinity",
@@ -88,8 +94,8 @@ def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, floa
             # more than this never limits a finite flow.
             unlimited = 1.0 + float(row_sums.sum(axis=1).max()) / factor
             capacity[infinite] = unlimited
-        fill_tables(capacity, tables)
-    causal = True if is_causal(capacity) else None
+        fill_tables(capacity.reshape(-1), tables)
+    causal = True if is_causal(n, depth, capacity.reshape(-1)) else None
     return Network(n, depth, causal, capacity.reshape(-1), tables), factor, unlimited
 
 
@@ -154,6 +160,7 @@ def graph_of(network: Any) -> Any:
         chain=tables.chain,
         chain_least=tables.chain_least,
         off_chain=tables.off_chain,
+        large=tables.large,
     )
 
 
@@ -166,49 +173,71 @@ def span(pair: Any, net: Any) -> tuple[int, int]:
     return (0, net.n) if net.causal is None else (pair.sink, pair.source + 1)
 
 
-@kernel
-def fill_tables(capacity: Any, block: Any) -> tuple[float, float]:
-    """Compute the tables of capacity [depth, n, n].
+@vectorized
+def fill_tables(capacity: Any, block: Any) -> tuple[bool, float]:
+    """Compute the tables of capacity [depth, n, n] flat.
 
-    Returns the smallest capacity, or -1 if one is negative or NaN, and the largest row sum.
+    Returns whether all capacities are numbers from 0, and the largest row sum.
     """
     tables = tables_of(block)
-    depth, n, _ = capacity.shape
-    lowest = np.inf
+    n, depth = tables.n, tables.depth
+    source = pointer(capacity, 0)
+    n_bad = 0
     largest = 0.0
+    for row in range(depth * n):
+        x, u = row // n, row % n
+        total = 0.0
+        for q in range(n):
+            total += source[row * n + q]
+            n_bad += not source[row * n + q] >= 0
+        largest = max(largest, total)
+        chain = source[row * n + u]
+        off_chain = max(total - chain, 0.0)
+        tables.chain[u * depth + x] = chain
+        tables.off_chain[row + n] = off_chain
+        large = LARGE * off_chain / (u + 1)
+        for w in range(tables.n_words):
+            word = NO_MEMBER
+            for q in range(w << 6, min((w + 1) << 6, n)):
+                word |= np.uint64(source[row * n + q] > large) << np.uint64(q & 63)
+            tables.large[row * tables.n_words + w] = word
     for x in range(depth):
-        for u in range(n):
-            total = 0.0
-            for q in range(n):
-                here = capacity[x, u, q]
-                if not here >= lowest:
-                    lowest = here if here >= 0 else -1.0
-                total += here
-                tables.column[(x * n + q) * n + u] = here
-            largest = max(largest, total)
-            tables.chain[u * depth + x] = capacity[x, u, u]
-            tables.off_chain[(x + 1) * n + u] = max(total - capacity[x, u, u], 0.0)
+        transpose(n, pointer(source, x * n * n), pointer(tables.column, x * n * n))
     for u in range(n):
         least = np.inf
         for level in range(depth + 1):
             if level >= 3:  # edges 1 … level - 2 lie between the source's and the last edges
-                least = min(least, capacity[level - 2, u, u])
+                least = min(least, source[((level - 2) * n + u) * n + u])
             tables.chain_least[level * n + u] = least
         for level in range(depth, -1, -1):  # replace single layers by sums over these edges
             total = 0.0
             for x in range(1, level - 1):
                 total += tables.off_chain[(x + 1) * n + u]
             tables.off_chain[level * n + u] = total
-    return lowest, largest
+    return n_bad == 0, largest
+
+
+@inlined
+def transpose(n: int, source: Any, target: Any) -> None:
+    """Transpose a matrix [n, n] in squares, each of which fits into the processor's cache."""
+    for top in range(0, n, SQUARE):
+        for left in range(0, n, SQUARE):
+            for q in range(left, min(left + SQUARE, n)):
+                for u in range(top, min(top + SQUARE, n)):
+                    target[q * n + u] = source[u * n + q]
 
 
 @kernel
-def is_causal(capacity: Any) -> bool:
-    """Return whether there are several positions and no edge to a later one."""
-    depth, n, _ = capacity.shape
-    for x in range(depth):
-        for u in range(n):
-            for q in range(u + 1, n):
-                if capacity[x, u, q] > 0:
-                    return False
+def is_causal(n: int, depth: int, capacity: Any) -> bool:
+    """Return whether there are several positions and no edge to a later one.
+
+    capacity: [depth, n, n] flat.
+    """
+    source = pointer(capacity, 0)
+    for row in range(depth * n):
+        n_later = 0
+        for q in range(row % n + 1, n):
+            n_later += source[row * n + q] > 0
+        if n_later > 0:
+            return False
     return bool(n > 1)

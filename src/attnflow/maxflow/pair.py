@@ -155,14 +155,14 @@ def maximize_from_zero(pair: Any, edges: Any, side: Any, network: Any, memory: A
     """
     pair, edges, network = Pair(*pair), Edges(*edges), Network(*network)
     net, ws = graph_of(network), workspace_of(memory)
-    _, end = span(pair, net)
+    first, end = span(pair, net)
     edges = Edges(pointer(edges.capacity, 0), pointer(edges.residual, 0), edges.epsilon)
     clear_inflow(pair.level, net, ws)
     value, _ = maximize(pair, edges, network, memory)
     cut = searched_cut(pair, edges.capacity, network, memory)
     for level in range(1, pair.level):
-        for u in range(end):  # earlier positions count as reached: no path leads to the sink
-            side[level, u] = not contains(ws.unreached, level * net.n_words, u)
+        for u in range(end):  # no path leads from earlier positions to the sink
+            side[level, u] = u < first or contains(ws.unreached, level * net.n_words, u)
     side[pair.level, pair.source] = True
     return value, cut
 

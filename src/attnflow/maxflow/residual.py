@@ -1,8 +1,8 @@
 """Dinic's algorithm on the residual graph: it augments any flow to a maximum flow with its cut.
 
-A breadth-first search finds the nodes that the source reaches over edges with residual capacity.
-If it reaches the sink, a blocking flow is pushed along shortest augmenting paths, and the search
-starts again. If not, the nodes that it reached are the source's side of a minimum cut. The code
+A breadth-first search finds the nodes that reach the sink over edges with residual capacity. If the
+source does, a blocking flow is pushed along shortest augmenting paths, and the search starts
+again. If not, the nodes that it reached are the sink's side of a minimum cut. The code
 only adds, subtracts and compares, so it also runs on integers, without any rounding.
 
 Two properties keep a search cheap on dense layers. It looks only at positions not yet reached,
@@ -62,17 +62,17 @@ def searched_cut(pair: Any, capacity: Any, network: Any, memory: Any) -> Any:
     for level in range(pair.level, 0, -1):
         for u in range(first, end):
             if level == pair.level:
-                outside = u != pair.source
+                outside = u == pair.source
             else:
                 outside = contains(ws.unreached, level * n_words, u)
-            if outside:
+            if not outside:
                 continue
             row = ((level - 1) * n + u) * n
             if level == 1:
                 cut += capacity[row + pair.sink]
                 continue
             for w in range(n_words):
-                word = ws.unreached[(level - 1) * n_words + w]
+                word = ws.reached[(level - 1) * n_words + w]
                 while word != 0:
                     cut += capacity[row + first_member(word, w)]
                     word &= word - ONE
@@ -84,76 +84,93 @@ def searched_cut(pair: Any, capacity: Any, network: Any, memory: Any) -> Any:
 
 @inlined
 def search(pair: Any, edges: Any, net: Any, ws: Any) -> bool:
-    """Search the residual graph breadth first; returns whether the sink was reached.
+    """Search the residual graph from the sink up; returns whether the source was reached.
 
     A path of the residual graph goes down over unsaturated edges, and up where it cancels flow.
-    Its length follows from the number of its steps up, which ws.back_steps holds for each node.
+    Its length follows from the number of its steps up: round `steps` of the search reaches all
+    nodes whose shortest path to the sink has so many, level by level.
     ws.reached and ws.unreached divide the positions of levels 1 … pair.level - 1.
     """
     first, end = span(pair, net)
     n, n_words, top = net.n, net.n_words, pair.level
+    source = top * n + pair.source
     for level in range(1, top):
         fill(ws.unreached, level * n_words, n_words, first, end)
-        for w in range(n_words):
-            ws.reached[level * n_words + w] = NO_MEMBER
-    head, tail = 0, 1
-    ws.queue[0], ws.queue_level[0] = top * n + pair.source, top
-    ws.back_steps[top * n + pair.source] = 0
-    while head < tail:
-        node, level = ws.queue[head], ws.queue_level[head]
-        head += 1
-        if level == 1:
-            if edges.residual[(node - n) * n + pair.sink] > edges.epsilon:
-                ws.back_steps[pair.sink] = ws.back_steps[node]
-                return True
-        else:
-            tail = reach_below(node, level, tail, edges, net, ws)
-        if level < top - 1:
-            tail = reach_above(node, level, tail, edges, net, ws)
+    for e in range(n_words, top * n_words):
+        ws.reached[e] = NO_MEMBER
+        ws.latest[e] = NO_MEMBER
+    steps = 0
+    found = True
+    while found:
+        found = False
+        for level in range(1, top):
+            found |= reach_level(level, steps, pair, edges, net, ws)
+        if has_room(source, top, edges, net, ws):
+            ws.back_steps[source] = steps
+            ws.current_arc[source] = 0
+            return True
+        steps += 1
     return False
 
 
 @inlined
-def reach_below(node: int, level: int, tail: int, edges: Any, net: Any, ws: Any) -> int:
-    """Reach all positions below a node to which it has an unsaturated edge."""
+def reach_level(level: int, steps: int, pair: Any, edges: Any, net: Any, ws: Any) -> bool:
+    """Reach the nodes of a level in this round; returns whether there are any.
+
+    ws.latest holds the nodes reached in this round below, and in the last round from here up.
+    """
+    n, n_words = net.n, net.n_words
+    found = False
+    for w in range(n_words):
+        word = ws.unreached[level * n_words + w]
+        new = NO_MEMBER
+        while word != 0:
+            bit = word & (~word + ONE)
+            node = level * n + first_member(word, w)
+            word &= word - ONE
+            if level > 1:
+                reached = has_room(node, level, edges, net, ws)
+            else:
+                reached = steps == 0 and edges.residual[(node - n) * n + pair.sink] > edges.epsilon
+            if not reached and steps > 0 and level < pair.level - 1:
+                reached = can_cancel(node, level, edges, net, ws)
+            if reached:
+                new |= bit
+                ws.back_steps[node] = steps
+                ws.current_arc[node] = 0
+        ws.unreached[level * n_words + w] &= ~new
+        ws.reached[level * n_words + w] |= new
+        ws.latest[level * n_words + w] = new
+        found |= new != 0
+    return found
+
+
+@inlined
+def has_room(node: int, level: int, edges: Any, net: Any, ws: Any) -> bool:
+    """Return whether an unsaturated edge leads from a node to one of the latest below."""
     n, n_words = net.n, net.n_words
     row = (node - n) * n
     for w in range(n_words):
-        word = ws.unreached[(level - 1) * n_words + w]
+        word = ws.latest[(level - 1) * n_words + w]
         while word != 0:
-            q = first_member(word, w)
+            if edges.residual[row + first_member(word, w)] > edges.epsilon:
+                return True
             word &= word - ONE
-            if edges.residual[row + q] > edges.epsilon:
-                tail = reach(level - 1, q, ws.back_steps[node], tail, net, ws)
-    return tail
+    return False
 
 
 @inlined
-def reach_above(node: int, level: int, tail: int, edges: Any, net: Any, ws: Any) -> int:
-    """Reach all positions above a node from which it receives flow, which can be cancelled."""
+def can_cancel(node: int, level: int, edges: Any, net: Any, ws: Any) -> bool:
+    """Return whether a node receives flow from one of the latest above."""
     n, n_words = net.n, net.n_words
     for w in range(n_words):
-        word = ws.inflow[node * n_words + w] & ws.unreached[(level + 1) * n_words + w]
+        word = ws.inflow[node * n_words + w] & ws.latest[(level + 1) * n_words + w]
         while word != 0:
-            p = first_member(word, w)
-            word &= word - ONE
-            edge = (level * n + p) * n + node - level * n
+            edge = (level * n + first_member(word, w)) * n + node - level * n
             if edges.capacity[edge] - edges.residual[edge] > edges.epsilon:
-                tail = reach(level + 1, p, ws.back_steps[node] + 1, tail, net, ws)
-    return tail
-
-
-@inlined
-def reach(level: int, u: int, back_steps: int, tail: int, net: Any, ws: Any) -> int:
-    """Mark (level, u) as reached and put it into the queue; returns the new end of the queue."""
-    remove(ws.unreached, level * net.n_words, u)
-    insert(ws.reached, level * net.n_words, u)
-    node = level * net.n + u
-    ws.back_steps[node] = back_steps
-    ws.current_arc[node] = 0
-    ws.queue[tail] = node
-    ws.queue_level[tail] = level
-    return tail + 1
+                return True
+            word &= word - ONE
+    return False
 
 
 # Blocking flow
@@ -163,74 +180,45 @@ def reach(level: int, u: int, back_steps: int, tail: int, net: Any, ws: Any) -> 
 def push_blocking_flow(pair: Any, edges: Any, net: Any, ws: Any) -> Any:
     """Push flow along shortest paths until each of them is blocked; returns how much.
 
-    Depth first from the sink back to the source, because few steps in this direction lead to
-    dead ends. The path lies in ws.queue, the sink's end first.
+    Depth first from the source, because every node that the search reached lies on a path to the
+    sink, so few steps in this direction lead to dead ends. The path lies in ws.path.
     """
-    first, end = span(pair, net)
-    n, t, back_steps = net.n, pair.sink, ws.back_steps[pair.sink]
+    n, n_words = net.n, net.n_words
     added = edges.epsilon - edges.epsilon
-    for last in range(first, end):
-        if ws.back_steps[n + last] != back_steps or not contains(ws.reached, net.n_words, last):
-            continue
-        end = last * n + t
-        ws.queue[0], ws.queue_level[0] = n + last, 1
-        k = 0
-        while k >= 0 and edges.residual[end] > edges.epsilon:
-            if ws.queue_level[k] == pair.level:
-                flow, k = push_path(k, edges.residual[end], edges, net, ws)
-                edges.residual[end] -= flow
-                note_change(end, ws)
-                added += flow
-            elif extend_path(k, pair, edges, net, ws):
-                k += 1
-            else:
-                level = ws.queue_level[k]
-                remove(ws.reached, level * net.n_words, ws.queue[k] - level * n)
-                k -= 1
+    ws.path[0], ws.path_level[0] = pair.level * n + pair.source, pair.level
+    k = 0
+    while k >= 0:
+        node, level = ws.path[k], ws.path_level[k]
+        last = (node - n) * n + pair.sink
+        if level == 1 and ws.back_steps[node] == 0 and edges.residual[last] > edges.epsilon:
+            flow, k = push_path(k, edges.residual[last], edges, net, ws)
+            edges.residual[last] -= flow
+            note_change(last, ws)
+            added += flow
+        elif extend_path(k, node, level, pair, edges, net, ws):
+            k += 1
+        else:
+            if k > 0:
+                remove(ws.reached, level * n_words, node - level * n)
+            k -= 1
     return added
 
 
 @inlined
-def extend_path(k: int, pair: Any, edges: Any, net: Any, ws: Any) -> bool:
-    """Extend the path beyond its node number k by a node that precedes it on a shortest path.
+def extend_path(k: int, node: int, level: int, pair: Any, edges: Any, net: Any, ws: Any) -> bool:
+    """Extend the path beyond its node number k by the next node of a shortest path.
 
     Returns False if there is none: the node is a dead end.
     """
     n = net.n
-    node, level = ws.queue[k], ws.queue_level[k]
-    arc = ws.current_arc[node]  # below n: an edge from above, from n on: one whose flow cancels
-    if level == pair.level - 1:
-        edge = (level * n + pair.source) * n + node - level * n
-        if ws.back_steps[node] == 0 and edges.residual[edge] > edges.epsilon:
-            return append_node(k, pair.level, pair.source, edge, net, ws)
-        arc = max(arc, n)
-    if arc < n:
-        if extend_upwards(k, node, level, arc, edges, net, ws):
+    arc = ws.current_arc[node]  # below n: an edge down, from n on: one whose flow cancels
+    if arc < n and level > 1:
+        if extend_downwards(k, node, level, arc, edges, net, ws):
             return True
+        ws.current_arc[node] = n
         arc = n
-    if level > 1 and ws.back_steps[node] > 0:
-        return extend_downwards(k, node, level, arc - n, edges, net, ws)
-    return False
-
-
-@inlined
-def extend_upwards(k: int, node: int, level: int, arc: int, edges: Any, net: Any, ws: Any) -> bool:
-    """Extend the path by a node above that has an unsaturated edge to this one."""
-    n, n_words, back_steps = net.n, net.n_words, ws.back_steps[node]
-    for w in range(arc >> 6, n_words):
-        word = ws.reached[(level + 1) * n_words + w]
-        if w == arc >> 6:
-            word = members_from(word, arc)
-        while word != 0:
-            p = first_member(word, w)
-            word &= word - ONE
-            edge = (level * n + p) * n + node - level * n
-            if (
-                ws.back_steps[(level + 1) * n + p] == back_steps
-                and edges.residual[edge] > edges.epsilon
-            ):
-                ws.current_arc[node] = p
-                return append_node(k, level + 1, p, edge, net, ws)
+    if level < pair.level - 1 and ws.back_steps[node] > 0:
+        return extend_upwards(k, node, level, max(arc - n, 0), edges, net, ws)
     return False
 
 
@@ -238,36 +226,58 @@ def extend_upwards(k: int, node: int, level: int, arc: int, edges: Any, net: Any
 def extend_downwards(
     k: int, node: int, level: int, first: int, edges: Any, net: Any, ws: Any
 ) -> bool:
-    """Extend the path by a node below that receives flow from this one, which can be cancelled."""
-    n, back_steps = net.n, ws.back_steps[node]
-    row = (node - n) * n
-    for q in range(first, n):
-        if (
-            ws.back_steps[(level - 1) * n + q] == back_steps - 1
-            and edges.capacity[row + q] - edges.residual[row + q] > edges.epsilon
-            and contains(ws.reached, (level - 1) * net.n_words, q)
-        ):
-            ws.current_arc[node] = n + q
-            return append_node(k, level - 1, q, ~(row + q), net, ws)
+    """Extend the path by a node below to which this one has an unsaturated edge."""
+    n, n_words, steps = net.n, net.n_words, ws.back_steps[node]
+    row, below = (node - n) * n, (level - 1) * n
+    for w in range(first >> 6, n_words):
+        word = ws.reached[(level - 1) * n_words + w]
+        if w == first >> 6:
+            word = members_from(word, first)
+        while word != 0:
+            q = first_member(word, w)
+            word &= word - ONE
+            if edges.residual[row + q] > edges.epsilon and ws.back_steps[below + q] == steps:
+                ws.current_arc[node] = q
+                ws.path[k + 1], ws.path_level[k + 1] = below + q, level - 1
+                ws.path_edge[k], ws.path_from[k] = row + q, node - level * n
+                return True
     return False
 
 
 @inlined
-def append_node(k: int, level: int, u: int, edge: int, net: Any, ws: Any) -> bool:
-    """Append (level, u) to the path behind its node number k; returns True."""
-    ws.queue[k + 1], ws.queue_level[k + 1] = level * net.n + u, level
-    ws.path_edge[k], ws.path_from[k] = edge, u
-    return True
+def extend_upwards(
+    k: int, node: int, level: int, first: int, edges: Any, net: Any, ws: Any
+) -> bool:
+    """Extend the path by a node above from which this one receives flow, which can be cancelled."""
+    n, n_words, steps = net.n, net.n_words, ws.back_steps[node]
+    u, above = node - level * n, (level + 1) * n
+    for w in range(first >> 6, n_words):
+        word = ws.inflow[node * n_words + w] & ws.reached[(level + 1) * n_words + w]
+        if w == first >> 6:
+            word = members_from(word, first)
+        while word != 0:
+            p = first_member(word, w)
+            word &= word - ONE
+            edge = (level * n + p) * n + u
+            if (
+                ws.back_steps[above + p] == steps - 1
+                and edges.capacity[edge] - edges.residual[edge] > edges.epsilon
+            ):
+                ws.current_arc[node] = n + p
+                ws.path[k + 1], ws.path_level[k + 1] = above + p, level + 1
+                ws.path_edge[k], ws.path_from[k] = ~edge, p
+                return True
+    return False
 
 
 @inlined
 def push_path(length: int, flow: Any, edges: Any, net: Any, ws: Any) -> Any:
     """Push up to `flow` along the path; returns how much, and the number of a node on the path.
 
-    The path can be extended again from this node: the nearest to the sink that lies below a
+    The path can be extended again from this node: the nearest to the source that lies above a
     saturated edge.
     """
-    keep = length - 1
+    keep = length
     for k in range(length):
         edge = ws.path_edge[k]
         room = edges.residual[edge] if edge >= 0 else edges.capacity[~edge] - edges.residual[~edge]
@@ -278,7 +288,7 @@ def push_path(length: int, flow: Any, edges: Any, net: Any, ws: Any) -> Any:
         edge = ws.path_edge[k]
         if edge >= 0:
             edges.residual[edge] -= flow
-            insert(ws.inflow, ws.queue[k] * net.n_words, ws.path_from[k])
+            insert(ws.inflow, ws.path[k + 1] * net.n_words, ws.path_from[k])
             note_change(edge, ws)
         else:
             edges.residual[~edge] += flow

@@ -389,6 +389,50 @@ def test_files_with_altered_headers_are_errors(kind, tmp_path):
     assert n_refused > 8 * len(labels)
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"), [("GPT2LMHeadModel", "the keys to the cabinet"), ("BertForMaskedLM", None)]
+)
+def test_language_models_predict_at_every_position(kind, text, tmp_path):
+    loaded = make_loaded(kind)
+    text = text or f"the {loaded.tokenizer.mask_token} to the cabinet"
+    explanation = explain(text, loaded)
+    inputs = loaded.tokenizer(text, return_tensors="pt")
+    with torch.no_grad():
+        chances = loaded.model(**inputs).logits[0].double().softmax(-1)
+    assert len(explanation.predictions) == len(explanation.tokens) == len(chances)
+    for row, prediction in zip(chances, explanation.predictions, strict=True):
+        assert prediction is not None
+        best = row.topk(3)
+        assert [outcome.index for outcome in prediction.top] == best.indices.tolist()
+        probabilities = [outcome.probability for outcome in prediction.top]
+        np.testing.assert_allclose(probabilities, best.values.numpy(), rtol=1e-4)
+        assert prediction.target == prediction.top[0]
+    own = explanation.predictions[explanation.position]
+    assert explanation.prediction is not None
+    assert own is not None
+    assert own.top == explanation.prediction.top[:3]
+    explanation.save(tmp_path / "saved.attnflow")
+    loaded_again = Explanation.load(tmp_path / "saved.attnflow")
+    assert loaded_again.predictions == explanation.predictions
+
+
+def test_texts_of_a_batch_have_their_own_predictions():
+    loaded = make_loaded("GPT2LMHeadModel")
+    texts = ["the keys", "the keys to the cabinet"]
+    for text, explanation in zip(texts, explain(texts, loaded), strict=True):
+        alone = explain(text, loaded)
+        assert len(explanation.predictions) == len(explanation.tokens)
+        for one, other in zip(explanation.predictions, alone.predictions, strict=True):
+            assert one is not None
+            assert other is not None
+            assert one.label == other.label
+            assert one.probability == pytest.approx(other.probability, rel=1e-4)
+
+
+def test_classifiers_predict_at_no_other_position(classifier):
+    assert explain("the keys", classifier).predictions == ()
+
+
 def test_an_explanation_of_a_graph_can_be_saved(tmp_path):
     graph = AttentionGraph.encoder_decoder(
         encoder=[[[[0.5, 0.5], [0.25, 0.75]]]], decoder=[[[[1.0]]]], cross=[[[[0.5, 0.5]]]]

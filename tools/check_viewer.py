@@ -16,7 +16,7 @@ from typing import cast
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "viewer"
 BUILT = ROOT / "src" / "attnflow" / "viewer" / "static" / "attnflow-viewer.js"
-LIMIT = 165_000  # bytes
+LIMIT = 180_000  # bytes
 FIX = "Build it with `python tools/check_viewer.py --write` and commit it."
 
 

@@ -6,17 +6,27 @@ import { stat } from "node:fs/promises";
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const outfile = process.argv[2] ?? here("../src/attnflow/viewer/static/attnflow-viewer.js");
-const LIMIT = 165_000;
+const LIMIT = 180_000;
 
-await build({
-  entryPoints: [here("src/index.ts")],
-  outfile,
+const options = {
   bundle: true,
   minify: true,
-  format: "esm",
   target: ["es2022"],
   charset: "ascii",
   legalComments: "none",
+};
+const worker = await build({
+  ...options,
+  entryPoints: [here("src/data/flowWorker.ts")],
+  format: "iife",
+  write: false,
+});
+await build({
+  ...options,
+  entryPoints: [here("src/index.ts")],
+  outfile,
+  format: "esm",
+  define: { WORKER_SOURCE: JSON.stringify(worker.outputFiles[0].text) },
   banner: { js: "// Built from viewer/src of attnflow by `npm run build`. Do not edit." },
   logLevel: "warning",
 });

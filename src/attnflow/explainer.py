@@ -269,6 +269,7 @@ def _explain_batch(
         answer_scores,
         find_pooled,
         logits_of_batch,
+        predict_positions,
         resolve_contrast,
         resolve_explained,
     )
@@ -324,6 +325,7 @@ def _explain_batch(
     else:
         predictions = _predict(loaded, output, encoded, positions, explained)
     heads = None if kept_heads is None else kept_heads.examples
+    logits = getattr(output, "logits", None)
     return [
         Explanation(
             text=example.text,
@@ -332,6 +334,9 @@ def _explain_batch(
             words=example.words,
             position=positions[i],
             prediction=predictions[i],
+            predictions=()
+            if logits is None
+            else predict_positions(loaded, logits[i], len(example.tokens)),
             graph=graphs[i],
             heads=None if heads is None else heads[i],
             model=_display_name(loaded.name),

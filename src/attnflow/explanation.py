@@ -146,7 +146,8 @@ class Explanation:
     together, such as those of a model that predicts from their mean.
     answer: what the model generated or was made to predict; it is part of text and tokens.
     segments: named parts of the input, such as the messages of a chat or the texts of a pair.
-    prediction: the prediction at this position; None for a plain encoder.
+    prediction: the prediction at this position; None for a plain encoder. predictions: those at all
+    positions of a decoder or masked language model; empty for others.
     graph: the attention graph. image: the image, for a vision model.
     heads: the attention of each head, if it was kept. model: the name of the model.
     origin: the input and the model, for `faithfulness`; it is not saved.
@@ -167,6 +168,7 @@ class Explanation:
     answer: Answer | None = None
     segments: tuple[Segment, ...] = ()
     positions: tuple[int, ...] = ()
+    predictions: tuple[Prediction | None, ...] = ()
     origin: Origin | None = None
     checks: dict[str, Any] = field(default_factory=dict)
     _cache: dict[Any, Attribution] = field(default_factory=dict, init=False)

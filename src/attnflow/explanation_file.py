@@ -68,6 +68,7 @@ def _pack(explanation: Explanation) -> tuple[dict[str, Any], dict[str, Any]]:
         "answer": explanation.answer and asdict(explanation.answer),
         "segments": [asdict(segment) for segment in explanation.segments],
         "positions": explanation.positions,
+        "predictions": [one and asdict(one) for one in explanation.predictions],
         "graph": {
             "tokens": graph.tokens,
             "residual_weights": graph.residual_weights,
@@ -155,6 +156,7 @@ def _unpack(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> Explanation
         answer=_read_answer(header.get("answer")),
         segments=tuple(Segment(**segment) for segment in header.get("segments", ())),
         positions=tuple(header.get("positions", ())),
+        predictions=tuple(one and _read_prediction(one) for one in header.get("predictions", ())),
     )
 
 

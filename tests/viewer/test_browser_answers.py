@@ -192,6 +192,17 @@ def test_a_chat_is_answered_on_the_local_page(browser, address):
     assert page.locator(".block.answer .piece").count() == 3
     link = page.url
     assert "messages" in link
+    assert "seed" not in link
+    page.locator("#temperature").fill("2.5")
+    page.locator("#seed").fill("4")
+    page.locator("#explain").click()
+    settings = page.get_by_test_id("settings").first
+    viewer.wait_for(lambda: "seed 4" in settings.inner_text())
+    assert "temperature 2.5" in settings.inner_text()
+    viewer.wait_for(lambda: "temperature=2.5" in page.url)
+    page.reload()  # the link has the options
+    viewer.wait_for(lambda: "seed 4" in page.get_by_test_id("settings").first.inner_text())
+    assert page.locator("#seed").input_value() == "4"
     page.locator("#generate").fill("7")
     page.locator("#explain").click()
     viewer.wait_for(lambda: "1 to 6" in page.locator("#status").inner_text())

@@ -273,18 +273,17 @@ def test_the_prediction_says_which_position_it_belongs_to(opened):
     assert "“word4”" in heading
 
 
-def test_the_prediction_of_another_position_is_shown_if_it_was_saved(browser, tmp_path):
-    outcome = Outcome("word", 0, 0.75)
+def test_the_prediction_of_another_position_is_shown_if_there_is_one(browser, tmp_path):
+    def predicted(label: str) -> Prediction:
+        outcome = Outcome(label, 0, 0.75)
+        return Prediction("next token", (outcome,), outcome)
+
     explanation = replace(
-        causal_explanation(2, 5), prediction=Prediction("next token", (outcome,), outcome)
+        causal_explanation(2, 5),
+        prediction=predicted("last"),
+        predictions=(None, predicted("earlier"), None, None, predicted("last")),
     )
     path = explanation.to_html(tmp_path / "page.html")
-    other = {"label": "earlier", "probability": 0.5}
-    saved = json.dumps({"1": {"kind": "next token", "target": other, "top": [other]}})
-    page = path.read_text(encoding="utf-8").replace(
-        '"n_layers":', f'"predictions":{saved},"n_layers":'
-    )
-    path.write_text(page, encoding="utf-8")
     viewer = ViewerPage(browser, network=False)
     viewer.page.goto(path.as_uri())
     viewer.page.get_by_test_id("token").nth(1).click()

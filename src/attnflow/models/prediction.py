@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 from warnings import warn
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 MEAN = "[MEAN]"  # the name of all positions together
 SHOWN = 5  # the number of outcomes in `Prediction.top`
+SHOWN_ELSEWHERE = 3  # of positions that are not explained
+BLOCK = 64  # positions whose probabilities are computed at once
 
 # `Prediction.kind` for each task.
 KINDS = {
@@ -195,6 +198,30 @@ def predict(loaded: LoadedModel, logits: Any, target: int | str | None = None) -
         return Outcome(labels[index], index, float(chances[index]))
 
     return Prediction(KINDS[loaded.task], tuple(map(outcome, best)), outcome(explained))
+
+
+def predict_positions(
+    loaded: LoadedModel, logits: Any, n_tokens: int
+) -> tuple[Prediction | None, ...]:
+    """Return the prediction at every position of a text; () for models without positions.
+
+    logits: [tokens, vocabulary] of a decoder or masked language model, maybe padded at the end.
+    Only the best outcomes are kept, so that this takes little memory. None where logits are NaN.
+    """
+    if loaded.task not in ("causal_lm", "masked_lm"):
+        return ()
+    found: list[Prediction | None] = []
+    for start in range(0, n_tokens, BLOCK):
+        rows = logits[start : min(start + BLOCK, n_tokens)].detach()
+        best = probabilities(loaded, rows).topk(min(SHOWN_ELSEWHERE, rows.shape[-1]))
+        for chances, indices in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+            labels = _distinct_labels(loaded, indices)
+            top = tuple(
+                Outcome(labels[i], i, chance) for i, chance in zip(indices, chances, strict=True)
+            )
+            known = all(isfinite(chance) for chance in chances)
+            found.append(Prediction(KINDS[loaded.task], top, top[0]) if known else None)
+    return tuple(found)
 
 
 def _distinct_labels(loaded: LoadedModel, indices: Sequence[int]) -> dict[int, str]:

@@ -190,6 +190,7 @@ def describe_example(explanation: Explanation) -> dict[str, Any]:
         "position": explanation.position,
         "positions": list(explanation.positions),
         "prediction": _describe_prediction(explanation.prediction),
+        "predictions": _describe_predictions(explanation),
         "n_layers": graph.n_layers,
         "layer_names": list(name_layers(graph)),
         "n_source": count_source(graph),
@@ -282,6 +283,17 @@ def _describe_prediction(prediction: Prediction | None, digits: int = 17) -> dic
         "kind": prediction.kind,
         "target": _describe_outcome(prediction.target, digits),
         "top": [_describe_outcome(outcome, digits) for outcome in prediction.top],
+    }
+
+
+def _describe_predictions(explanation: Explanation) -> dict[str, Any]:
+    """The predictions of other positions than the explained one, unless an answer is explained."""
+    if explanation.answer is not None:
+        return {}
+    return {
+        str(position): _describe_prediction(prediction, digits=4)
+        for position, prediction in enumerate(explanation.predictions)
+        if prediction is not None and position != explanation.position
     }
 
 

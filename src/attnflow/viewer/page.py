@@ -31,7 +31,7 @@ HEADS_LIMIT = 16_000_000  # bytes of heads in a file, for keep_heads="auto"
 # The page may run its own script, identified by a hash, and nothing else; it has no network access.
 POLICY = (
     "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    "img-src data: blob:; worker-src blob:; base-uri 'none'; form-action 'none'"
 )
 
 

@@ -46,6 +46,38 @@ def test_a_generated_answer(client):
     assert_rejected(client.get(f"{base}&position=4&count=9"), 400, "count")
 
 
+def test_a_sampled_answer(client):
+    sampling = {"temperature": 5, "top_p": "0.9", "seed": 3}
+    example = header(client, client.wait_for(ask(client, text=TEXT, generate=4, **sampling)))
+    options = {"max_new_tokens": 4, "do_sample": True, "temperature": 5.0, "top_p": 0.9}
+    expected = explain(TEXT, make_loaded("GPT2LMHeadModel"), generate=options, seed=3)
+    assert example["tokens"] == list(expected.tokens)
+    assert "temperature" in example["settings"][-1]
+    assert "seed 3" in example["settings"][-1]
+    others = [
+        explain(TEXT, make_loaded("GPT2LMHeadModel"), generate=options, seed=seed).tokens
+        for seed in range(4, 8)
+    ]
+    assert any(tokens != expected.tokens for tokens in others)  # it really samples
+
+
+@pytest.mark.parametrize(
+    ("sampling", "expected"),
+    [
+        ({}, {"generate": 2}),
+        ({"temperature": "", "top_p": None, "seed": ""}, {"generate": 2}),
+        ({"temperature": 0}, {"generate": {"max_new_tokens": 2, "do_sample": False}}),
+        ({"seed": "7"}, {"generate": 2, "seed": 7}),
+        (
+            {"top_p": 1, "seed": 0},
+            {"generate": {"max_new_tokens": 2, "top_p": 1.0, "do_sample": True}, "seed": 0},
+        ),
+    ],
+)
+def test_options_of_sampling(sampling, expected):
+    assert read_input({"text": TEXT, "generate": 2, **sampling}, LIMITS) == (TEXT, expected)
+
+
 def test_a_given_answer(client):
     example = header(client, client.wait_for(ask(client, text="the key", continuation="is here")))
     assert example["answer"]["text"].split() == ["is", "here"]
@@ -81,6 +113,12 @@ def test_a_chat_without_a_template_is_an_error_of_the_job(client):
         ({"text": TEXT, "generate": 5}, ["generate", "1 to 4", "--max-generate"]),
         ({"text": TEXT, "generate": 0}, ["1 to 4"]),
         ({"text": TEXT, "generate": "many"}, ["many"]),
+        ({"text": TEXT, "generate": 2, "temperature": -1}, ["temperature", "0 to 10"]),
+        ({"text": TEXT, "generate": 2, "temperature": "nan"}, ["temperature"]),
+        ({"text": TEXT, "generate": 2, "temperature": [1]}, ["temperature"]),
+        ({"text": TEXT, "generate": 2, "top_p": 0}, ["top_p", "above 0"]),
+        ({"text": TEXT, "generate": 2, "top_p": 1.5}, ["top_p"]),
+        ({"text": TEXT, "generate": 2, "seed": -3}, ["seed"]),
         ({"text": TEXT, "continuation": 3}, ["continuation"]),
         ({"text": TEXT, "text_pair": "  "}, ["second text"]),
         ({"messages": "hello"}, ["messages"]),

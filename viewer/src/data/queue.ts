@@ -1,7 +1,9 @@
 // A queue of long computations, run in short slices so that the page stays responsive. Each is a
-// generator that yields [done, total]; those that the last redraw did not request are dropped.
+// generator that yields [done, total], with "wait" while workers compute; those that the last redraw
+// did not request are dropped.
 
-type Work = () => Generator<[number, number], void>;
+export type Step = [number, number, "wait"?];
+type Work = () => Generator<Step, void>;
 
 export interface WorkProgress {
   name: string; // what is computed
@@ -11,11 +13,12 @@ export interface WorkProgress {
 
 interface Job extends WorkProgress {
   key: string;
-  work: Generator<[number, number], void>;
+  work: Generator<Step, void>;
   wanted: boolean;
 }
 
 const SLICE = 12; // milliseconds of work between redraws
+const PAUSE = 15; // milliseconds between looking for what workers computed
 const REPORT = 150; // milliseconds between progress reports
 
 export class Queue {
@@ -51,7 +54,7 @@ export class Queue {
 
   /** Call after a redraw: drop unwanted jobs and start the first one. */
   end(): void {
-    this.jobs = this.jobs.filter((job) => job.wanted);
+    this.drop((job) => !job.wanted);
     if (this.jobs.length && !this.running) {
       this.running = true;
       this.stopped = false;
@@ -60,20 +63,29 @@ export class Queue {
   }
 
   clear(): void {
-    this.jobs = [];
+    this.drop(() => true);
     this.stopped = true;
+  }
+
+  private drop(unwanted: (job: Job) => boolean): void {
+    for (const job of this.jobs.filter(unwanted)) job.work.return();
+    this.jobs = this.jobs.filter((job) => !unwanted(job));
   }
 
   private slice(): void {
     const start = performance.now();
     let finished = false;
-    while (this.jobs.length && !finished && performance.now() - start < SLICE) {
+    let waiting = false;
+    while (this.jobs.length && !finished && !waiting && performance.now() - start < SLICE) {
       const job = this.jobs[0];
       const step = job.work.next();
       if (step.done) {
         this.jobs = this.jobs.filter((other) => other !== job);
         finished = true;
-      } else [job.done, job.total] = step.value;
+      } else {
+        [job.done, job.total] = step.value;
+        waiting = step.value[2] === "wait";
+      }
     }
     if (finished && !this.stopped) this.changed();
     else if (performance.now() - this.reported > REPORT) {
@@ -81,6 +93,6 @@ export class Queue {
       if (!this.stopped) this.progressed();
     }
     this.running = this.jobs.length > 0;
-    if (this.running) setTimeout(() => this.slice(), 0);
+    if (this.running) setTimeout(() => this.slice(), waiting ? PAUSE : 0);
   }
 }

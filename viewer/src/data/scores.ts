@@ -18,11 +18,13 @@ import {
   itemsOf,
 } from "./header.ts";
 import { Loader } from "./loader.ts";
-import { capacitiesOf, contract, LayeredFlow, type MaxFlow, type Room } from "./maxflow.ts";
-import { Queue, type WorkProgress } from "./queue.ts";
+import type { FlowJob } from "./flowJob.ts";
+import { FlowPool } from "./flowPool.ts";
+import { capacitiesOf, type MaxFlow } from "./maxflow.ts";
+import { Queue, type Step, type WorkProgress } from "./queue.ts";
 import { ascend, augment, descend, multiply, spread } from "./rollout.ts";
 
-const MAX_EDGES = 3e7; // that the solver of the page takes; it needs about 10 bytes per edge
+const MAX_EDGES = 6e7; // that the solver of the page takes; it needs about 10 bytes per edge
 const FAST_TOKENS = 64; // up to which flow is computed in the page without delay
 const MAX_PATHS = 20; // in the cache
 const MAX_STEPS = 3e7; // multiplications of rollouts that are computed at once
@@ -78,7 +80,7 @@ export class Scores {
   private readonly products = new Map<string, Float32Array>();
   private readonly paths = new Map<string, MaxFlow>();
   private readonly queue: Queue;
-  private readonly room: Room = { flow: [], order: [] }; // reused, to avoid large allocations
+  private readonly pool: FlowPool;
   private capacities: Float32Array[] | null = null;
 
   constructor(
@@ -95,6 +97,7 @@ export class Scores {
     this.loader = new Loader(source, index, example.chunks, changed);
     this.changed = changed;
     this.queue = new Queue(changed, progressed);
+    this.pool = new FlowPool(this.n);
   }
 
   /** The message of the last error, or null. */
@@ -140,6 +143,7 @@ export class Scores {
   destroy(): void {
     this.loader.stop();
     this.queue.clear();
+    this.pool.destroy();
   }
 
   /** Attention W of a layer (from 1): [n, n]. */
@@ -321,7 +325,7 @@ export class Scores {
   private *findRollouts(
     layers: Float32Array[],
     sets: readonly (readonly number[])[],
-  ): Generator<[number, number]> {
+  ): Generator<Step> {
     const { n } = this;
     for (const [i, set] of sets.entries()) {
       const row = descend(layers, n, layers.length, spread(n, set))[0];
@@ -365,17 +369,11 @@ export class Scores {
     if (cached) return cached;
     const capacities = this.tooLarge ? null : this.capacitiesUpTo(layer);
     if (!capacities) return null;
-    const { n, rows } = this;
-    this.queue.want(key, `flow to the answer at layer ${layer}`, function* () {
-      const column = new Float32Array(sets.length);
-      for (const [i, set] of sets.entries()) {
-        const solver = new LayeredFlow(contract(capacities, n, items, set), n);
-        const value = solver.value(set[0], to) / set.length;
-        column[i] = value === Infinity ? 1 : value;
-        yield [i + 1, sets.length];
-      }
-      rows.set(key, column);
-    });
+    const pairs = sets.map((sources) => ({ sources, sink: to, tokens: items.groups[to] }));
+    const job = { layer, of: merges(items) ? items.of : null, pairs };
+    this.queue.want(key, `flow to the answer at layer ${layer}`, () =>
+      this.findFlows(key, capacities, job),
+    );
     return null;
   }
 
@@ -483,28 +481,14 @@ export class Scores {
     const capacities = this.tooLarge ? null : this.capacitiesUpTo(layer);
     if (!capacities) return null;
     const what = merges(items) ? `flow of ${items.name}` : "flow";
-    this.queue.want(key, `${what} at layer ${layer}`, () =>
-      this.findFlows(key, capacities, items, sources),
-    );
+    const pairs = items.groups.map((tokens, sink) => ({ sources, sink, tokens }));
+    const job = { layer, of: merges(items) ? items.of : null, pairs };
+    this.queue.want(key, `${what} at layer ${layer}`, () => this.findFlows(key, capacities, job));
     return null;
   }
 
-  private *findFlows(
-    key: string,
-    capacities: Float32Array[],
-    items: Items,
-    sources: readonly number[],
-  ): Generator<[number, number]> {
-    const joined = sources.length > 1 || merges(items);
-    const graph = joined ? contract(capacities, this.n, items, sources) : capacities;
-    const solver = new LayeredFlow(graph, this.n);
-    const row = new Float32Array(items.labels.length);
-    for (let item = 0; item < row.length; item++) {
-      const value = solver.value(sources[0], item) / sources.length;
-      row[item] = value === Infinity ? 1 : value; // a carried position
-      yield [item + 1, row.length];
-    }
-    this.rows.set(key, row);
+  private *findFlows(key: string, capacities: Float32Array[], job: FlowJob): Generator<Step> {
+    this.rows.set(key, Float32Array.from(yield* this.pool.values(capacities, job)));
   }
 
   private *findPath(
@@ -513,19 +497,14 @@ export class Scores {
     items: Items,
     sources: readonly number[],
     to: number,
-  ): Generator<[number, number]> {
-    yield [0, 1]; // redraw before the work starts
-    const grouped = sources.length > 1 || items.groups[to].length > 1;
-    const graph = grouped ? contract(capacities, this.n, items, sources) : capacities;
-    const solver = new LayeredFlow(graph, this.n, this.room);
-    try {
-      const sink = grouped ? to : items.groups[to][0];
-      const path = solver.solve(sources[0], sink);
-      if (grouped) for (const edge of [...path.edges, ...path.cut]) expand(edge, items);
-      this.paths.set(key, path);
-    } finally {
-      solver.clear();
-    }
+  ): Generator<Step> {
+    const tokens = items.groups[to];
+    const grouped = tokens.length > 1;
+    const pair = { sources, sink: grouped ? to : tokens[0], tokens };
+    const job = { layer: capacities.length, of: grouped ? items.of : null, pairs: [pair] };
+    const path = yield* this.pool.path(capacities, job);
+    if (grouped) for (const edge of [...path.edges, ...path.cut]) expand(edge, items);
+    this.paths.set(key, path);
     if (this.paths.size > MAX_PATHS) this.paths.delete(this.paths.keys().next().value as string);
   }
 

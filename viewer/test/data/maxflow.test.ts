@@ -1,6 +1,7 @@
 // The solver against hand-computed graphs, a plain Edmonds–Karp solver, and its minimum cut.
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { FlowSolver } from "../../src/data/flowJob.ts";
 import { capacitiesOf, contract, LayeredFlow, type MaxFlow } from "../../src/data/maxflow.ts";
 import { augment, descend, oneHot } from "../../src/data/rollout.ts";
 import { random, randomAttention } from "../random.ts";
@@ -184,20 +185,6 @@ test("carried positions have unlimited capacity", () => {
   assert.deepEqual([unlimited.value, unlimited.cut.length], [Infinity, 0]);
 });
 
-test("solvers that share their arrays agree with independent solvers", () => {
-  const next = random(3);
-  const n = 6;
-  const attention = Array.from({ length: 4 }, () => randomAttention(n, next));
-  const graph = attention.map((layer) => augment(layer, n, 0.5));
-  const room = { flow: [], order: [] };
-  for (const layers of [2, 4, 3, 1, 4]) {
-    const capacities = capacitiesOf(graph.slice(0, layers), n, []);
-    const solver = new LayeredFlow(capacities, n, room);
-    assert.deepEqual(solver.solve(1, 4), new LayeredFlow(capacities, n).solve(1, 4));
-    solver.clear();
-  }
-});
-
 test("flow between sets equals that of a graph with a sink and a source of their own", () => {
   const next = random(7);
   const n = 6;
@@ -214,4 +201,48 @@ test("flow between sets equals that of a graph with a sink and a source of their
     const expected = slowFlow([below, ...layers, above], n, 0, 0);
     assert.ok(Math.abs(solver.value(2, word) - expected) < 1e-6);
   }
+});
+
+test("graphs with more edges than the solver starts with", () => {
+  const next = random(17);
+  for (const causal of [false, true]) {
+    const n = 28; // of which the solver starts with 12 for each position
+    const graph = [1, 2, 3, 4].map(() => {
+      const attention = randomAttention(n, next);
+      if (causal) {
+        for (let u = 0; u < n; u++) attention.fill(0, u * n + u + 1, (u + 1) * n);
+      }
+      return augment(attention, n, 0.1);
+    });
+    const solver = new LayeredFlow(graph, n);
+    for (const source of [n - 1, 9]) {
+      for (const sink of [0, 3, 8, 20]) {
+        const found = solver.solve(source, sink);
+        assert.ok(Math.abs(found.value - slowFlow(graph, n, source, sink)) < 1e-9);
+        check(found, graph, n, source, sink);
+      }
+    }
+  }
+});
+
+test("jobs: flows of tokens and of sets, divided by the number of sources", () => {
+  const next = random(23);
+  const n = 20;
+  const layers = [1, 2, 3].map(() => augment(randomAttention(n, next), n, 0.5));
+  const flows = new FlowSolver(n);
+  flows.layers.push(...layers);
+  const plain = { layer: 2, of: null };
+  const one = flows.value(plain, { sources: [4], sink: 7, tokens: [7] });
+  assert.ok(Math.abs(one - slowFlow(layers.slice(0, 2), n, 4, 7)) < 1e-9);
+  const of = Array.from({ length: n }, (_, token) => (token < 5 ? 0 : token - 4));
+  const pair = { sources: [6, 9], sink: 0, tokens: [0, 1, 2, 3, 4] };
+  const joined = contract(layers, n, { of }, pair.sources);
+  const value = flows.value({ layer: 3, of }, pair);
+  assert.ok(Math.abs(value - slowFlow(joined, n, 6, 0) / 2) < 1e-6);
+  const path = flows.path({ layer: 3, of }, pair);
+  assert.ok(Math.abs(path.value / 2 - value) < 1e-9);
+  // Two sources without items are one source, too.
+  const merged = contract(layers, n, { of: Array.from({ length: n }, (_, i) => i) }, [6, 9]);
+  const both = flows.value({ layer: 3, of: null }, { sources: [6, 9], sink: 1, tokens: [1] });
+  assert.ok(Math.abs(both - slowFlow(merged, n, 6, 1) / 2) < 1e-6);
 });

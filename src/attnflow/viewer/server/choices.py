@@ -11,6 +11,7 @@ MEASURED = "measured"
 MAX_NAME = 200  # characters of a class or token
 MAX_ROLE = 40  # characters of the role of a message
 MAX_MESSAGES = 50  # of a chat
+MAX_TEMPERATURE = 10
 
 
 def list_options() -> dict[str, Any]:
@@ -46,7 +47,8 @@ def read_input(fields: Mapping[str, Any], limits: Limits) -> tuple[str, dict[str
     """Read the text of an example, or its chat, and what to do with it.
 
     text: a text, which may have a second one, text_pair; or messages: a list of role and content.
-    generate: the number of tokens to generate. continuation: a given answer instead.
+    generate: the number of tokens to generate, with the options of `_read_sampling`.
+    continuation: a given answer instead.
     Returns the text, which is empty for a chat, and options of `explain`.
     Raises RequestError if something is missing, invalid or too long.
     """
@@ -65,6 +67,11 @@ def read_input(fields: Mapping[str, Any], limits: Limits) -> tuple[str, dict[str
         options["continuation"] = texts[-1]
     if fields.get("generate") not in (None, ""):
         options["generate"] = _read_generate(fields["generate"], limits)
+        sampling = _read_sampling(fields)
+        if "seed" in sampling:
+            options["seed"] = sampling.pop("seed")
+        if sampling:
+            options["generate"] = {"max_new_tokens": options["generate"], **sampling}
     length = sum(map(len, texts))
     if length > limits.text_length:
         raise text_too_long(f"the text has {length} characters", limits)
@@ -101,6 +108,42 @@ def _read_generate(value: Any, limits: Limits) -> int:
             expected=f"1 to {limits.generated}",
             fix="Generate fewer, or start the server with a larger --max-generate.",
         )
+    return number
+
+
+def _read_sampling(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Read how tokens are sampled; without these options, as the model is configured.
+
+    temperature: from 0, which takes the most probable token. top_p: the probability that the most
+    probable tokens, from which one is sampled, have together. seed: a whole number.
+    """
+    options: dict[str, Any] = {}
+    temperature = _read_number("temperature", fields.get("temperature"), MAX_TEMPERATURE)
+    top_p = _read_number("top_p", fields.get("top_p"), 1)
+    if temperature == 0:
+        options["do_sample"] = False
+    elif temperature is not None or top_p is not None:
+        given = {"temperature": temperature, "top_p": top_p}
+        options = {name: value for name, value in given.items() if value is not None}
+        options["do_sample"] = True
+    if fields.get("seed") not in (None, ""):
+        options["seed"] = _as_index(fields["seed"])
+        if options["seed"] is None:
+            raise _invalid("seed", fields["seed"], "a whole number from 0")
+    return options
+
+
+def _read_number(name: str, value: Any, largest: float) -> float | None:
+    """A number from 0, or None if it is missing; a probability is not 0."""
+    if value in (None, ""):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = -1.0
+    if isinstance(value, bool) or not 0 <= number <= largest or (name == "top_p" and number == 0):
+        bounds = f"above 0 and at most {largest}" if name == "top_p" else f"from 0 to {largest}"
+        raise _invalid(name, value, f"a number {bounds}")
     return number
 
 

@@ -27,7 +27,8 @@ MAX_PART = 1000  # characters of a part of an error message
 COOKIE = "attnflow-token"
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "img-src 'self' data: blob:; worker-src blob:; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; "
     "frame-ancestors 'none'",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",

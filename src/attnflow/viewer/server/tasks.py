@@ -280,9 +280,11 @@ def _check_length(
             fix="Remove unusual characters.",
         ) from error
     given = f"the text has {n_tokens} tokens, including special tokens"
-    if options.get("generate"):
-        n_tokens += options["generate"]
-        given += f", and {options['generate']} are to be generated"
+    generate = options.get("generate")
+    if generate:
+        count = generate["max_new_tokens"] if isinstance(generate, Mapping) else generate
+        n_tokens += count
+        given += f", and {count} are to be generated"
     if model.max_length is not None and n_tokens > model.max_length:
         raise InputError(
             given, expected=f"at most {model.max_length} for this model", fix="Shorten the text."

@@ -26,6 +26,7 @@ const OPTIONS = {
   against: "against",
 };
 
+const SAMPLING = { temperature: "temperature", top_p: "top-p", seed: "seed" }; // field -> element
 const ROLES = ["system", "user", "assistant"];
 const FOLLOWS = { system: "user", user: "assistant", assistant: "user" }; // the next role in a chat
 
@@ -191,7 +192,12 @@ function chosenInput() {
   const input = {};
   if (kindOf() === "chat") input.messages = readMessages();
   if (kindOf() === "pair") input.text_pair = find("text-pair").value;
-  if (answerOf() === "generate") input.generate = Number(find("generate").value);
+  if (answerOf() === "generate") {
+    input.generate = Number(find("generate").value);
+    for (const [name, id] of Object.entries(SAMPLING)) {
+      if (find(id).value !== "") input[name] = Number(find(id).value);
+    }
+  }
   if (answerOf() === "continuation") input.continuation = find("continuation").value;
   return input;
 }
@@ -243,7 +249,7 @@ function fitInput() {
   find("chat").hidden = !chat;
   find("pair").hidden = kind !== "pair";
   text.hidden = document.querySelector("label[for=text]").hidden = chat;
-  find("generate-field").hidden = answer !== "generate";
+  find("generate-field").hidden = find("sampling").hidden = answer !== "generate";
   find("continuation-field").hidden = answer !== "continuation";
   for (const id of ["target", "against"]) find(id).disabled = answer !== "";
   compare.disabled = kind !== "text" || !find("open-image").hidden;
@@ -352,6 +358,7 @@ function readInput(link) {
   const given = ["generate", "continuation"].find((name) => link.has(name)) ?? "";
   find("answer").value = given;
   if (given) find(given).value = link.get(given);
+  for (const [name, id] of Object.entries(SAMPLING)) find(id).value = link.get(name) ?? "";
   find("text-pair").value = link.get("text_pair") ?? "";
   find("kind").value = link.has("messages") ? "chat" : link.has("text_pair") ? "pair" : "text";
   find("messages").replaceChildren();

@@ -53,6 +53,7 @@ bench: .venv/.dev ## run the benchmarks of flow, data sets and viewer
 docs: .venv/.dev ## build the documentation into build/docs
 	$(BIN)/python -m tools.write_registry
 	$(BIN)/sphinx-build -W -b html docs build/docs
+	$(BIN)/python -m tools.check_links build/docs
 
 dist: .venv/.release ## build wheel and sdist into dist, and check them
 	rm -rf dist

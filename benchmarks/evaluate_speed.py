@@ -5,7 +5,7 @@
 
 All packages run in one process and get the same model, texts and scores: those of all methods and
 edges of a study. The others break ties by the order of a sort; attnflow is measured with one order
-of tied tokens, which is the same metric, and with 8, its default. Prints tables, and saves
+of tied tokens, which is the same metric, and with its default, several. Prints tables, and saves
 benchmarks/results/evaluate-speed.json. A package that is not installed is left out. They need
 other versions of much that attnflow needs, so install them into an environment of their own:
 
@@ -121,7 +121,7 @@ def compare(
     repeats: int,
     replacement: str = "mask",
 ) -> dict[str, Any]:
-    """Measure a package and attnflow on all texts, with one order of tied tokens and with 8.
+    """Measure a package and attnflow on all texts, with one order of tied tokens and with the default.
 
     They alternate, so that load on the machine affects all. The ratio is the median over texts of
     medians over repeats. peer: a package for each job, which may depend on its length.

@@ -59,6 +59,19 @@ def test_the_examples_of_answers_print_what_they_say(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # those of the other packages
+def test_the_examples_of_converters_print_what_they_say(monkeypatch):
+    models = Path(os.environ.get("ATTNFLOW_MODELS", ""))
+    for package in ("inseq", "interpreto", "captum", "bertviz", "polars", "xarray"):
+        pytest.importorskip(package)
+    if not (models / "smollm2").is_dir():
+        pytest.skip("set ATTNFLOW_MODELS to a folder that contains smollm2")
+    monkeypatch.chdir(models)
+    text = (DOCS / "converters.md").read_text(encoding="utf-8")
+    assert fill_page(text) == text, "run: python -m tools.fill_outputs docs/converters.md"
+
+
+@pytest.mark.slow
 def test_the_first_example_of_the_readme_prints_what_it_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text(encoding="utf-8")

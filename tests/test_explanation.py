@@ -1,5 +1,6 @@
 """From text to explanation, on tiny random models."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import torch
 from attnflow import (
     AttentionGraph,
     Attentions,
+    Attribution,
     Explanation,
     InputError,
     SelectionError,
@@ -338,6 +340,36 @@ def test_an_explanation_is_saved_and_loaded(classifier, tmp_path):
     (tmp_path / "text.safetensors").write_bytes(b"")
     with refusal(FileError, "text.safetensors"):
         Explanation.load(tmp_path / "text.safetensors")
+
+
+ODD = [None, 1, -1, 10**30, "x", "", [], {}, [[]], [None], {"a": 1}, 1.5, True, [[1, 2, 3]], ["a"]]
+
+
+@pytest.mark.parametrize("kind", [Explanation, Attribution])
+def test_files_with_altered_headers_are_errors(kind, tmp_path):
+    explanation = Explanation.from_attentions(Attentions([[[0.5, 0.5], [0.25, 0.75]]]))
+    saved = explanation if kind is Explanation else explanation.rollout()
+    saved.save(tmp_path / "saved.safetensors")
+    raw = (tmp_path / "saved.safetensors").read_bytes()
+    start = 8 + int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8:start])
+    labels = json.loads(header["__metadata__"]["attnflow"])
+    altered = tmp_path / "altered.safetensors"
+    n_refused = 0
+    for name in labels:
+        for value in ODD:
+            header["__metadata__"]["attnflow"] = json.dumps({**labels, name: value})
+            written = json.dumps(header).encode()
+            altered.write_bytes(len(written).to_bytes(8, "little") + written + raw[start:])
+            try:
+                loaded = kind.load(altered)
+            except FileError:
+                n_refused += 1
+                continue
+            scores = loaded.rollout() if isinstance(loaded, Explanation) else loaded
+            assert len(scores.top(2)) == 2
+            assert repr(loaded)
+    assert n_refused > 8 * len(labels)
 
 
 def test_an_explanation_of_a_graph_can_be_saved(tmp_path):

@@ -56,6 +56,7 @@ NOUNS = {
     "attribution",
     "errors",
     "graph",
+    "head_merge",
     "layers",
     "optional",
     "predictions",

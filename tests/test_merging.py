@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from attnflow.errors import AttentionError, InputError, SelectionError, ShapeError
-from attnflow.layers import describe_heads, merge_heads, mix_residual, resolve_residual
+from attnflow.head_merge import describe_heads, merge_heads
+from attnflow.layers import mix_residual, resolve_residual
 from tests.refusal import refusal
 from tests.weights import random_attention
 

@@ -1,7 +1,9 @@
 """Public functions called with arguments of every wrong kind answer with our errors."""
 
+import json
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from attnflow.errors import AttnflowError
 from attnflow.importance import alti_logit, blank_out, input_gradients, integrated_gradients
 from attnflow.methods.registry import METHODS
 from tests.models.checkpoints import make_loaded
+from tests.study.small_models import make_llama
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -70,11 +73,13 @@ ODD: dict[str, Any] = {
     "hostile": Hostile(),
     "iterator": iter([1]),
     "date": np.datetime64("NaT"),
+    "decimal": Decimal(1),
     "dict": {"a": 1},
     "set": {1},
     "frozenset": frozenset([0]),
     "range": range(0),
     "slice": slice(0, 1),
+    "slice of text": slice("a", None),
     "complex": 1j,
     "object": object(),
     "class": ValueError,
@@ -269,6 +274,10 @@ MODEL_FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "keep_heads": "auto",
         },
     ),
+    "explain embeddings": (
+        lambda model, **tensors: attnflow.explain(tensors, model),
+        {"model": None, "inputs_embeds": np.zeros((2, 8)), "tokens": ["a", "b"]},
+    ),
     "explain with gradients": (
         lambda **options: attnflow.explain("the key", edges="gradient", **options),
         {"model": None, "target": None, "against": None, "residual_weight": None},
@@ -310,6 +319,39 @@ def test_odd_arguments_of_model_functions_are_our_errors(function, kind, tmp_pat
     if "model" in arguments and arguments["model"] is None:
         arguments = {**arguments, "model": make_loaded(kind)}
     answers = [call_with(called, arguments, name, odd) for name in arguments for odd in ODD]
+    assert [answer for answer in answers if answer] == []
+
+
+@pytest.mark.slow
+def test_odd_parts_of_an_answer_are_our_errors(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    explanation = attnflow.explain("the key is", make_llama(), continuation="is here to")
+    assert explanation.answer is not None
+    functions: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+        (explanation.attribute, {"method": "rollout", "answer": None, "units": None}),
+        (explanation.attribute, {"method": "flow", "positions": None, "units": "words"}),
+        (explanation.answer.rows, {"parts": None}),
+        (explanation.find_units, {"units": None}),
+        (explanation.chain, {"layer": -1, "output_span": None, "reasoning_span": None}),
+        (explanation.to_html, {"path": "page.html", "answer": None, "units": "words"}),
+        (explanation.faithfulness, {"method": "rollout", "replacement": None, "words": False}),
+    ]
+    answers = [call_with(*each, name, odd) for each in functions for name in each[1] for odd in ODD]
+    assert [answer for answer in answers if answer] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "option",
+    ["num_beams", "temperature", "eos_token_id", "generation_config", "streamer", "max_length"],
+)
+def test_odd_options_of_generation_are_our_errors(option):
+    def generate(value: Any) -> None:
+        options = {"max_new_tokens": 2, option: value}
+        json.dumps(attnflow.explain("the key", model, generate=options).answer.settings)  # type: ignore[union-attr]
+
+    model = make_llama()
+    answers = [call_with(generate, {}, "value", odd) for odd in ODD if odd != "99"]
     assert [answer for answer in answers if answer] == []
 
 

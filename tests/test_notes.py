@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+import attnflow
 from attnflow import AttentionGraph, Attribution, Explanation
 from attnflow.notes import explanation_notes, find_notes
+from tests.study.small_models import make_llama
 from tests.weights import random_attention
 
 EDGES = {"edges": "attention", "residual_weight": 0.5}
@@ -221,3 +223,17 @@ def test_tokens_of_byte_level_vocabularies_are_named_as_text():
     tokens = ["\u00c3\u012bt\u00c3\u00a9", *(f"\u0120word{i}" for i in range(3))]
     [note, *_] = notes([0.96, 0.02, 0.01, 0.01], tokens=tokens, causal=True)
     assert "'\u00c9t\u00e9'" in note
+
+
+def test_rows_of_gradient_edges_say_that_they_belong_to_the_whole_answer():
+    model = make_llama()
+    for edges, n_tokens, says_so in [
+        ("gradient", 2, True),
+        ("gradient", 1, False),
+        ("alti", 2, False),
+    ]:
+        explanation = attnflow.explain(
+            "the key", model, continuation=[5, 6][:n_tokens], edges=edges
+        )
+        texts = explanation_notes(explanation, explanation.rollout(answer="tokens"), position=0)
+        assert any("whole answer" in text for text in texts) == says_so

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnflow.attentions import ROW_SUM_TOLERANCE, check_rows, rescale_rows
+from attnflow.arrays import rescale_rows
+from attnflow.attentions import ROW_SUM_TOLERANCE, check_rows
 from attnflow.errors import AttentionError
 from tests.refusal import refusal
 from tests.weights import random_attention

@@ -8,25 +8,26 @@ from tools.paper_claims import Results, expect
 
 def comment_figure1(results: Results) -> str:
     scores: Any = results["figure1"].numbers["scores"]
-    uniform = 1 / len(scores["tokens"])
-    link, weight = _words_at(scores, "raw", 1)[0]
-    last = max(scores["raw"][-1])
+    first, share = _words_at(scores, "raw", 0)[0]
+    links = [_words_at(scores, "raw", layer)[0] for layer in range(1, len(scores["raw"]))]
     subject, rollout = _words_at(scores, "rollout", -1)[0]
+    early = [_words_at(scores, "flow", layer)[0][0] for layer in range(3)]
     flows = _words_at(scores, "flow", -1)
     tied = [word for word, flow in flows if flow == flows[0][1]]
     own = [row[0] for row in scores["rollout"]]
     expect(own[-1] < own[0] / 2, "the residual connection fades")
-    expect(link == "to" and weight > 0.5, "[CLS] attends to another word than the subject")
-    expect(last < 1.7 * uniform, "raw attention of the last layer is nearly uniform")
+    expect(first == "keys" and share > 0.5, "layer 1 attends to the subject")
+    expect({link for link, _ in links} == {"to"}, "later layers attend to another word")
     expect(subject == "keys" and subject in tied, "rollout and flow are highest for the subject")
+    expect({*early} == {"keys"} and len(tied) == 2, "flow is on the subject until layer 3")
     return f"""
-As in the paper, raw attention does not show where the answer comes from: [CLS] attends most to
-"{link}" at layer 2 ({weight:.2f}), which has collected the subject at layer 1 (the thick line
-between them), and at the last layer it is nearly uniform (at most {last:.2f}; uniform
-{uniform:.2f}). Rollout of the last layer is highest for the subject, "{subject}" ({rollout:.2f}).
-The residual connection fades: [CLS] has {own[0]:.0%} of its own rollout at layer 1 and
-{own[-1]:.0%} at the last. What differs: flow is highest for the subject until layer 3; at the
-last layer {_join(tied)} tie.
+As in the paper, raw attention does not show where the answer comes from, except at the first layer,
+where [CLS] attends to the subject, "{first}" ({share:.2f}). At every later layer it attends most to
+"{links[0][0]}" ({links[-1][1]:.2f} at the last), which has collected the subject at layer 1 (the
+thick line between them). Rollout of the last layer is highest for the subject ({rollout:.2f}). The
+residual connection fades: [CLS] has {own[0]:.0%} of its own rollout at layer 1 and {own[-1]:.0%} at
+the last. What differs: flow is highest for the subject until layer 3; at the last layer
+{_join(tied)} tie.
 """
 
 
@@ -34,11 +35,14 @@ def comment_figure2(results: Results) -> str:
     sentences: Any = results["figure2"].numbers["scores"]
     shares = [[max(row) * len(scores["tokens"]) for row in scores["raw"]] for scores in sentences]
     low, high = (max(max(rows[part]) for rows in shares) for part in (slice(3), slice(3, None)))
-    expect(high < 2.2 < low - 1, "raw attention is more even above layer 3")
+    deep = [_words_at(scores, "raw", 3)[0][0] for scores in sentences]
+    expect(1.5 < high < low, "raw attention is not uniform above layer 3")
+    expect(deep == ["to", "on", "which"], "it is on the words after the subject")
     return f"""
-The paper finds raw attention almost uniform above layer three. Here it becomes more even there,
-but not uniform: up to layer 3, a token has up to {low:.1f} times its uniform share, above it up
-to {high:.1f} times.
+The paper finds raw attention almost uniform above layer three. Here it is not: up to layer 3, a
+token has up to {low:.1f} times its uniform share, above it up to {high:.1f} times. The words with
+the most attention at layer 4, {_join(deep)}, are not what the answer depends on: they follow the
+subject, and have collected it.
 """
 
 
@@ -46,7 +50,8 @@ def comment_figure3(results: Results) -> str:
     first, second, third = results["figure3"].numbers["scores"]
     ranked = [word for word, _ in _words_at(second, "rollout", -1)]
     expect({"article", "systems"} <= set(ranked[:3]), "rollout has subject and attractor high")
-    expect(_words_at(third, "rollout", -1)[0][0] != "female", "rollout prefers the wrong word")
+    wrong = [word for word, _ in _words_at(third, "rollout", -1)[:2]]
+    expect(wrong == ["which", "flowers"], "rollout prefers the wrong noun")
     spreads = []
     for scores in (first, second, third):
         ranges = (_range(scores, method, -1) for method in ("rollout", "flow"))
@@ -56,13 +61,12 @@ def comment_figure3(results: Results) -> str:
     rollout_spreads, flow_spreads = (
         _join([f"{spread[i]:.2f}" for spread in spreads], quote=False) for i in (0, 1)
     )
-    wrong = _words_at(third, "rollout", -1)[0][0]
     return f"""
 As in the paper, rollout and flow of (b) give high weights to the subject, "article", and to the
 attractor, "systems" ("{ranked[0]}" has the highest rollout), and in (c), which is classified
-wrongly, to a noun that is not the subject ("{wrong}"). Also as in the paper, flow is spread over
-a set of words and rollout is more focused: the difference between the highest and the lowest word
-at the last layer is {rollout_spreads} for rollout and {flow_spreads} for flow.
+wrongly, to {_join(wrong)}, a noun that is not the subject. Also as in the paper, flow is spread
+over a set of words and rollout is more focused: the difference between the highest and the lowest
+word at the last layer is {rollout_spreads} for rollout and {flow_spreads} for flow.
 """
 
 

@@ -11,6 +11,7 @@ from attnflow.paper.experiments.accuracy import PAPER_ACCURACY
 from attnflow.paper.experiments.agreement import WITHOUT_CLS
 from attnflow.paper.experiments.agreement_tables import (
     CLAIMS,
+    FLOW_HIGHEST_LAST,
     PAPER_TABLE1,
     PAPER_TABLE2,
     TOLERANCE,
@@ -33,10 +34,14 @@ def write_summary(results: Results) -> str:
     accuracy = results["table1"].numbers["accuracy"]
     n = results["trainings"].settings["examples"]
     expect(n == results["table1"].settings["examples"], "the seeds have the sentences of table 1")
+    for means in _means_of_seeds(results).values():
+        failed = [name for name, holds in CLAIMS.items() if not holds(median_means(means))]
+        expect(failed == [FLOW_HIGHEST_LAST], "only one observation fails")
     return f"""
 - **Tables 1 and 2** show the paper's main result: raw attention loses its meaning with depth, and
-  rollout and flow do not. But of {len(CLAIMS)} observations of the paper, only
-  {" and ".join(_count_claims(results))} hold for the median of {len(models)} seeds (below).
+  rollout and flow do not. Of {len(CLAIMS)} observations of the paper,
+  {" and ".join(_count_claims(results))} hold for the median of {len(models)} seeds (below). What
+  does not hold is that flow stays at its maximum: it decreases a little after layer 4.
 - **Correlations at the last layer**, medians over {len(models)} seeds ([all of
   them](paper-appendix.md#beyond-the-paper-other-trainings)): with blank-out
   {_last(results, "blank_out", "rollout")} for rollout and {_last(results, "blank_out", "flow")}
@@ -126,10 +131,10 @@ def comment_table1(results: Results) -> str:
     expect(extremes["lowest"]["importance"] > 0.3, "[CLS] is often the least important token")
     expect(raw[0] > max(raw[1:]) + 0.1 and raw[-1] < 0.1, "raw attention decreases with depth")
     expect(flow[2] > max(flow) - 0.05, "flow is near its maximum at layer 3")
-    expect(flow[-1] < flow[3] - 0.02 and flow[1] < rollout[1], "flow decreases after layer 4")
+    expect(flow[-1] < flow[3] - 0.02, "flow decreases after layer 4")
     expect(saturation["between"][-1] < 0.05, "bounds decide flow at the last layer")
     expect(min(short[m][-1] for m in ("rollout", "flow")) > 0.7, "short texts are like the paper's")
-    expect(long["raw"][0] < 0.1 < long["raw"][1] - 0.2, "in long texts, layer 2 finds the subject")
+    expect(long["raw"][0] < long["raw"][1] - 0.2, "in long texts, layer 2 finds the subject")
     return f"""
 *As in the paper*, raw attention is best at layer 1 ({raw[0]:.2f}) and uninformative at the last
 ({raw[-1]:.2f}), rollout climbs to {rollout[-1]:.2f}, and flow is at {flow[2]:.2f} by layer 3.
@@ -146,7 +151,7 @@ at layer 1, or to the most that can leave [CLS]. So flow decreases after layer 4
 all tokens at layer 1, but blanking it out changes the prediction less than any word in
 {extremes["lowest"]["importance"]:.0%} of sentences. So rollout and flow are {rollout[0]:.2f}
 (paper {paper["rollout"][0]:.2f}); among words only, {words[0]:.2f}. At layer 2 it still has the
-highest flow in {extremes["highest"]["flow"][1]:.0%} of sentences, and flow is behind rollout.
+highest flow in {extremes["highest"]["flow"][1]:.0%} of sentences.
 """
 
 

@@ -166,3 +166,15 @@ def shape_text(array: Array) -> str:
     '[2, 3]'
     """
     return str([int(size) for size in array.shape])
+
+
+def rescale_rows(weights: Array) -> Array:
+    """Divide each row of [..., queries, keys] by its sum; rows of zeros stay zero.
+
+    >>> rescale_rows(np.asarray([[1.0, 3.0], [0.0, 0.0]]))
+    array([[0.25, 0.75],
+           [0.  , 0.  ]])
+    """
+    xp = array_namespace(weights)
+    sums = xp.sum(weights, axis=-1, keepdims=True)
+    return weights / xp.where(sums == 0, xp.ones_like(sums), sums)

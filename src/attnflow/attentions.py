@@ -4,7 +4,7 @@ Weights enter here: batches are split, padding is removed, shapes and row sums a
 code trusts them. `attnflow.graph` merges heads and adds the residual connection.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from attnflow.arrays import Array, as_array, compute_dtype, dtype_name, shape_text, to_numpy
 from attnflow.errors import AttentionError, FileError, InputError, ShapeError, quote
+from attnflow.head_merge import Heads, check_heads, merge_heads
 
 KIND = "attentions"
 
@@ -84,6 +85,40 @@ class Attentions:
             except InputError as error:
                 raise error.within(f"example {b}") from error
         return examples
+
+    @classmethod
+    def from_layers(
+        cls,
+        layers: Any,
+        *,
+        tokens: Sequence[str] | None = None,
+        heads: Heads = "mean",
+    ) -> "Attentions":
+        """Read layers one after another and merge their heads, for caches of other packages.
+
+        layers: an iterable, such as a generator, of layers [heads, queries, keys] or batches of
+        one; or a mapping, whose values are taken in its order. Only one layer is held with all of
+        its heads.
+        heads: as in AttentionGraph.from_attentions.
+        Raises what the constructor raises, and AttentionError for no layers.
+
+        >>> layers = (np.full((8, 2, 2), 0.5) for _ in range(3))
+        >>> Attentions.from_layers(layers, tokens=["a", "b"])
+        Attentions(3 layers, 1 head, 2 tokens)
+        """
+        check_heads(heads)
+        merged: list[Array] = []
+        for weights in layers.values() if isinstance(layers, Mapping) else layers:
+            name = name_layer(len(merged))  # `enumerate` would keep the layer before
+            if weights is None:
+                raise _missing_weights(f"{name} is None")
+            layer = one_example(as_array(weights, name), name)
+            check_rows(layer, name, leading="head")
+            merged.append(merge_heads(layer, heads, name)[None])
+            del weights, layer  # before the next layer is computed
+        if not merged:
+            raise _missing_weights("layers has no items")
+        return cls(merged, tokens)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Attentions":
@@ -291,18 +326,6 @@ def _cell(index: tuple[int, ...], n_axes: int, leading: str) -> str:
     """The name of a row (or of a cell, with one more index) of an array with `n_axes` axes."""
     names = [leading] * (n_axes - 2) + ["query", "key"]
     return ", ".join(f"{name} {i}" for name, i in zip(names, index, strict=False))
-
-
-def rescale_rows(weights: Array) -> Array:
-    """Divide each row of [..., queries, keys] by its sum; rows of zeros stay zero.
-
-    >>> rescale_rows(np.asarray([[1.0, 3.0], [0.0, 0.0]]))
-    array([[0.25, 0.75],
-           [0.  , 0.  ]])
-    """
-    xp = array_namespace(weights)
-    sums = xp.sum(weights, axis=-1, keepdims=True)
-    return weights / xp.where(sums == 0, xp.ones_like(sums), sums)
 
 
 Kept = NDArray[np.bool_]  # [positions], True for a token, False for padding

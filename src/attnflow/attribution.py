@@ -16,8 +16,8 @@ from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
-from attnflow.arrays import Array, as_array, shape_text, to_numpy
-from attnflow.attentions import label_tokens, rescale_rows
+from attnflow.arrays import Array, as_array, rescale_rows, shape_text, to_numpy
+from attnflow.attentions import label_tokens
 from attnflow.errors import (
     FileError,
     InputError,
@@ -165,23 +165,15 @@ class Attribution:
         """The scores as a NumPy array."""
         return to_numpy(self.scores)
 
-    def to_pandas(self) -> Any:
-        """The scores as a tidy data frame: one row for each layer, position and token.
+    def to_columns(self) -> dict[str, NDArray[Any]]:
+        """The scores as columns of a tidy table: one row for each layer, position and token.
 
         Columns: layer, position (the index of the target position), label (of a row, if there are
         rows), index, token and piece (of the input token: its text, and its name in the
-        vocabulary), start and end (its character offsets in the text; missing if unknown), score;
-        for a batch also example, first.
-        Raises MissingDependencyError if pandas is not installed, ShapeError for nested batches.
-
-        >>> scores = np.asarray([[[0.75, 0.25]]])
-        >>> attribution = Attribution(scores, ("a", "b"), "rollout", (2,), (0,))
-        >>> attribution.to_pandas()[["layer", "position", "index", "token", "score"]]
-           layer  position  index token  score
-        0      2         0      0     a   0.75
-        1      2         0      1     b   0.25
+        vocabulary), start and end (its character offsets in the text; None if unknown), score; for
+        a batch also example, first.
+        Raises ShapeError for nested batches.
         """
-        pandas = import_optional("pandas", "Attribution.to_pandas")
         scores = self.to_numpy()
         if scores.ndim > 4:
             raise ShapeError(
@@ -202,8 +194,25 @@ class Attribution:
         columns["token"] = np.asarray(self.labels, dtype=object)[index]
         columns["piece"] = np.asarray(self.tokens, dtype=object)[index]
         for name, values in zip(("start", "end"), zip(*spans, strict=True), strict=True):
-            columns[name] = pandas.array([values[i] for i in index], dtype="Int64")
+            columns[name] = np.asarray(values, dtype=object)[index]
         columns["score"] = scores.ravel()
+        return columns
+
+    def to_pandas(self) -> Any:
+        """The scores as a data frame with the columns of `to_columns`.
+
+        Raises MissingDependencyError if pandas is not installed, ShapeError for nested batches.
+
+        >>> scores = np.asarray([[[0.75, 0.25]]])
+        >>> attribution = Attribution(scores, ("a", "b"), "rollout", (2,), (0,))
+        >>> attribution.to_pandas()[["layer", "position", "index", "token", "score"]]
+           layer  position  index token  score
+        0      2         0      0     a   0.75
+        1      2         0      1     b   0.25
+        """
+        pandas = import_optional("pandas", "Attribution.to_pandas")
+        columns = self.to_columns()
+        columns |= {name: pandas.array(columns[name], dtype="Int64") for name in ("start", "end")}
         return pandas.DataFrame(columns)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -233,20 +242,25 @@ class Attribution:
         arrays, header = storage.read(path, kind=KIND)
         try:
             tokens = header["tokens"]
+            offsets = read_offsets(header.get("offsets"))
+            if not all(0 <= column < len(tokens) for column in header["columns"]):
+                raise ValueError(f"columns of other than {len(tokens)} tokens")
+            if offsets is not None and len(offsets) != len(tokens):
+                raise ValueError(f"{len(offsets)} offsets for {len(tokens)} tokens")
             return cls(
                 scores=as_array(arrays["scores"], "scores"),
                 tokens=label_tokens(tokens, len(tokens)),
                 method=str(header["method"]),
-                layers=tuple(header["layers"]),
-                positions=tuple(header["positions"]),
-                columns=tuple(header["columns"]),
+                layers=tuple(as_index(i, "layers") for i in header["layers"]),
+                positions=tuple(as_index(i, "positions") for i in header["positions"]),
+                columns=tuple(as_index(i, "columns") for i in header["columns"]),
                 settings=dict(header["settings"]),
-                offsets=read_offsets(header.get("offsets")),
+                offsets=offsets,
                 rows=tuple(Row(label, tuple(places)) for label, places in header.get("rows", ())),
             )
-        except (KeyError, TypeError, InputError) as error:
+        except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
             raise FileError(
-                f"{path} is not a complete attribution ({error})",
+                f"{path} is not a complete attribution ({type(error).__name__}: {error})",
                 expected="scores, tokens, method, layers, positions, columns and settings",
                 fix="Save it again with Attribution.save.",
             ) from error

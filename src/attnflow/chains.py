@@ -26,6 +26,7 @@ from attnflow.graph import AttentionGraph
 from attnflow.methods.flow import flow as max_flow
 from attnflow.predictions import Answer
 from attnflow.progress import Progress
+from attnflow.selection import as_index
 from attnflow.units import is_span
 
 # The first and the last of some generated tokens, counted from 0; both are included.
@@ -178,7 +179,9 @@ def build_chain(
     output_span, reasoning_span: as in `Explanation.chain`.
     Raises SelectionError for spans that the answer does not have.
     """
-    output = _check_span("output_span", output_span or (0, len(answer) - 1), len(answer))
+    output = _check_span(
+        "output_span", (0, len(answer) - 1) if output_span is None else output_span, len(answer)
+    )
     reasoning = reasoning_span
     if reasoning is not None:
         reasoning = _check_span("reasoning_span", reasoning, len(answer))
@@ -199,19 +202,20 @@ def read_chain_layer(method: str, layer: int | str) -> int | None:
 
     Raises InputError for another text, and for the mean of a method other than raw attention.
     """
-    if layer == "mean" and method != "raw":
+    is_mean = isinstance(layer, str) and layer == "mean"
+    if is_mean and method != "raw":
         raise InputError(
             f"layer is 'mean', and the method is {method!r}",
             expected="method='raw', whose layers can be averaged",
             fix="Use layer=-1 for the last layer.",
         )
-    if layer != "mean" and isinstance(layer, str):
+    if isinstance(layer, str) and not is_mean:
         raise InputError(
-            f"layer is {layer!r}",
+            f"layer is {quote(layer)}",
             expected="a number, or 'mean'",
             fix="Use layer=-1 for the last layer.",
         )
-    return None if layer == "mean" else int(layer)
+    return None if is_mean else as_index(layer, "layer")
 
 
 def scale_rows(edges: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -12,13 +12,14 @@ from warnings import warn
 import numpy as np
 from array_api_compat import array_namespace
 
-from attnflow.arrays import Array
+from attnflow.arrays import Array, to_numpy
 from attnflow.attentions import Attentions
 from attnflow.edges.registry import EDGES, default_edges, fit_residual
 from attnflow.errors import AttentionError, InputError, check_choice
 from attnflow.explanation import Explanation, KeepHeads, Origin
 from attnflow.graph import AttentionGraph
-from attnflow.layers import Heads, ModelResidual, check_heads
+from attnflow.head_merge import Heads, check_heads
+from attnflow.layers import ModelResidual
 from attnflow.optional import import_optional
 from attnflow.predictions import Answer, Prediction
 from attnflow.selection import Position, resolve_position
@@ -282,9 +283,12 @@ def _explain_batch(
         ]
         return import_optional("torch", "gradient edges").stack(scores)
 
+    inputs = collate(loaded, encoded)
+    if loaded.task == "seq2seq":  # FSMT applies the causal mask of its decoder without a cache only
+        inputs["use_cache"] = False
     graphs, output = capture_graphs(
         loaded.model,
-        collate(loaded, encoded),
+        inputs,
         tokens=[example.tokens for example in encoded],
         target=_gradient_target(options["edges"], loaded, target_scores),
         kept_heads=kept_heads,
@@ -293,6 +297,8 @@ def _explain_batch(
     read: list[Answer | None] = [None] * len(encoded)
     if answers:
         texts = [answers[id(example)] for example in encoded]
+        for graph, answer in zip(graphs, texts, strict=True):
+            _check_causal(loaded, graph, answer.first)
         read = [_read_answer(loaded, *pair) for pair in zip(output.logits, texts, strict=True)]
         predictions = [None if answer is None else answer.steps[0] for answer in read]
     else:
@@ -342,6 +348,20 @@ def _read_answer(loaded: "LoadedModel", logits: Any, answered: "AnsweredText") -
     from attnflow.models.prediction import predict_answer
 
     return answered.read(predict_answer(loaded, logits, answered))
+
+
+def _check_causal(loaded: "LoadedModel", graph: AttentionGraph, first: int) -> None:
+    """Raise InputError if a position sees a token of the answer after it; first: their start."""
+    if graph.causal:
+        return
+    seen = array_namespace(graph.weights).any(graph.weights[:, :, first:] > 0, axis=0)
+    later = np.triu(to_numpy(seen), k=1 - first).any(axis=1)  # [queries, tokens of the answer]
+    if later.any():
+        raise InputError(
+            f"position {int(later.argmax())} of {loaded.name} sees later tokens of the answer",
+            expected="a decoder whose positions see earlier tokens only",
+            fix="Leave out generate and continuation.",
+        )
 
 
 def _kept_heads(keep_heads: KeepHeads, limit: int | None) -> "KeptHeads | None":

@@ -33,7 +33,8 @@ from attnflow.errors import (
     check_type,
 )
 from attnflow.graph import AttentionGraph
-from attnflow.layers import Heads, ResidualWeight
+from attnflow.head_merge import Heads
+from attnflow.layers import ResidualWeight
 from attnflow.methods.registry import METHODS
 from attnflow.predictions import (
     WHOLE,
@@ -330,12 +331,12 @@ class Explanation:
                 return None
             if units == "words":
                 return self.words
-        if units == "segments":
+        if isinstance(units, str) and units == "segments":
             return segment_units(self.segments, self.special)
         if self.image is not None and isinstance(units, Mapping):
             grid = (self.image.first, self.image.rows, self.image.columns)
             return group_regions(units, grid, special=self.special)
-        if units == "sentences":
+        if isinstance(units, str):  # sentences
             spans = find_sentences(self.text, self.segments, self.offsets, self.answer)
             names = [self.text[start:end] for start, end in spans]
         else:
@@ -361,8 +362,8 @@ class Explanation:
             return tuple(Row(" ".join(self.tokens[i] for i in row), row) for row in sets)
         if self.answer is not None:
             units = None
-            if answer in ("words", "sentences"):
-                units = self.find_units(str(answer))
+            if isinstance(answer, str) and answer in ("words", "sentences"):
+                units = self.find_units(answer)
             return self.answer.rows(WHOLE if answer is None else answer, units)
         if len(self.positions) > 1:
             return (Row(f"{len(self.positions)} positions", self.positions),)

@@ -14,7 +14,7 @@ import numpy as np
 from attnflow import storage
 from attnflow.attentions import Attentions
 from attnflow.attribution import read_offsets
-from attnflow.errors import FileError, InputError
+from attnflow.errors import FileError, first_line
 from attnflow.explanation import Explanation, ImageGrid
 from attnflow.graph import AttentionGraph
 from attnflow.predictions import Answer, Outcome, Prediction, Segment
@@ -36,10 +36,11 @@ def read_explanation(path: str | PathLike[str]) -> Explanation:
     """
     arrays, header = storage.read(path, kind=KIND)
     try:
+        _check_labels(header, arrays["weights"].shape)
         return _unpack(arrays, header)
-    except (KeyError, TypeError, IndexError, InputError) as error:
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as error:
         raise FileError(
-            f"{path} is not a complete explanation ({error})",
+            f"{path} is not a complete explanation ({type(error).__name__}: {first_line(error)})",
             expected="a file written by Explanation.save",
             fix="Save it again.",
         ) from error
@@ -79,6 +80,45 @@ def _pack(explanation: Explanation) -> tuple[dict[str, Any], dict[str, Any]]:
     return arrays, header
 
 
+def _check_labels(header: Mapping[str, Any], shape: tuple[int, ...]) -> None:
+    """Raise TypeError or ValueError for labels of other types, or for other numbers of tokens.
+
+    shape: of the weights, [layers, tokens, tokens].
+    """
+    n, words, graph = shape[-1], header["words"], header["graph"]
+    types: dict[str, tuple[Any, type]] = {
+        "text": (header["text"], str),
+        "model": (header["model"], str),
+        "position": (header["position"], int),
+        "settings": (graph["settings"], dict),
+        "causal": (graph["causal"], bool),
+    }
+    for name in ("prediction", "image"):
+        types[name] = ({} if header[name] is None else header[name], dict)
+    wrong = [name for name, (value, kind) in types.items() if type(value) is not kind]
+    lists: dict[str, tuple[Any, type]] = {
+        "tokens": (header["tokens"], str),
+        "tokens of the graph": (graph["tokens"], str),
+        "special tokens": (header["special"], bool),
+        "words": (words["texts"], str),
+        "special words": (words["special"], bool),
+        "widths": (graph["widths"], int),
+        "positions": (header.get("positions", []), int),
+    }
+    for name, (values, kind) in lists.items():
+        if not isinstance(values, list) or not all(type(value) is kind for value in values):
+            wrong.append(name)
+    if wrong:
+        raise TypeError(f"{', '.join(wrong)} of another type")
+    members = sorted(i for group in words["groups"] for i in group)
+    sizes = [len(header["tokens"]), len(graph["tokens"]), len(header["special"])]
+    sizes.append(n if header["offsets"] is None else len(header["offsets"]))
+    inside = all(0 <= i < n for i in (header["position"], *header.get("positions", [])))
+    is_complete = len(words["texts"]) == len(words["groups"]) == len(words["special"])
+    if sizes != [n] * 4 or members != list(range(n)) or not (inside and is_complete):
+        raise ValueError(f"labels of other than {n} tokens")
+
+
 def _unpack(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> Explanation:
     labels = header["graph"]
     graph = AttentionGraph(
@@ -106,7 +146,7 @@ def _unpack(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> Explanation
             tuple(words["special"]),
         ),
         position=header["position"],
-        prediction=prediction and _read_prediction(prediction),
+        prediction=None if prediction is None else _read_prediction(prediction),
         graph=graph,
         image=image and ImageGrid(png=bytes(arrays["image"]), **image),
         heads=Attentions(layers, graph.tokens) if layers else None,

@@ -13,24 +13,23 @@ from array_api_compat import array_namespace
 from array_api_compat import device as device_of
 from numpy.typing import NDArray
 
-from attnflow.arrays import Array, as_stacked, compute_dtype, shape_text, stack, to_numpy
-from attnflow.attentions import (
-    Attentions,
-    check_rows,
-    check_tokens,
-    label_tokens,
-    name_layer,
+from attnflow.arrays import (
+    Array,
+    as_stacked,
+    compute_dtype,
     rescale_rows,
+    shape_text,
+    stack,
+    to_numpy,
 )
+from attnflow.attentions import Attentions, check_rows, check_tokens, label_tokens, name_layer
 from attnflow.errors import ShapeError, check_type
+from attnflow.head_merge import Heads, describe_heads, merge_heads
 from attnflow.layers import (
     Blocks,
-    Heads,
     ResidualWeight,
     causal_field,
-    describe_heads,
     encoder_decoder_layers,
-    merge_heads,
     mix_residual,
     read_heads,
     read_matrices,
@@ -101,7 +100,9 @@ class AttentionGraph:
             merge_heads(layer, heads, name_layer(i)) for i, layer in enumerate(attentions.layers)
         ]
         settings = {"heads": describe_heads(heads)}
-        return cls._plain(stack(layers), attentions.tokens, residual_weight, causal, settings)
+        attention = stack(layers)
+        causal = resolve_causal(attention, causal)
+        return cls.from_checked(attention, attentions.tokens, residual_weight, causal, settings)
 
     @classmethod
     def from_weights(
@@ -131,7 +132,8 @@ class AttentionGraph:
             check_rows(array[..., i, :, :], f"layer {i + 1}", leading="example")
         array = array_namespace(array).astype(array, compute_dtype(array), copy=False)
         labels = label_tokens(tokens, int(array.shape[-1]))
-        return cls._plain(rescale_rows(array), labels, residual_weight, causal, {})
+        array = rescale_rows(array)
+        return cls.from_checked(array, labels, residual_weight, resolve_causal(array, causal))
 
     @classmethod
     def from_layers(
@@ -193,14 +195,18 @@ class AttentionGraph:
         return cls._from_blocks(blocks, tokens, residual_weight, settings)
 
     @classmethod
-    def _plain(
+    def from_checked(
         cls,
         attention: Array,
         tokens: tuple[str, ...],
         residual_weight: ResidualWeight,
-        causal: bool | None,
-        settings: Mapping[str, Any],
+        causal: bool,
+        settings: Mapping[str, Any] | None = None,
     ) -> "AttentionGraph":
+        """Build a graph from weights that are known to be valid: neither checked nor copied.
+
+        attention: [..., layers, queries, keys]. Other options: see `from_attentions`.
+        """
         n_layers = int(attention.shape[-3])
         residual = resolve_residual(residual_weight, n_layers)
         return cls(
@@ -208,9 +214,9 @@ class AttentionGraph:
             attention=attention,
             tokens=tokens,
             residual_weights=residual,
-            causal=resolve_causal(attention, causal),
+            causal=causal,
             widths=(len(tokens),) * (n_layers + 1),
-            settings={**settings, "residual_weight": _short(residual)},
+            settings={**(settings or {}), "residual_weight": _short(residual)},
         )
 
     @classmethod

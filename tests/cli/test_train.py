@@ -12,6 +12,8 @@ from attnflow.cli.train import register
 from attnflow.models.loading import load_model
 from attnflow.paper.verb_number import splits, trainer
 
+DEFAULTS = trainer.Recipe()
+
 
 @pytest.fixture(autouse=True)
 def small_training(monkeypatch):
@@ -44,6 +46,25 @@ def test_a_trained_model_can_be_loaded(tmp_path):
     loaded = load_model(tmp_path)
     assert loaded.is_causal
     assert loaded.n_layers == 1
+
+
+def test_options_of_the_recipe(tmp_path):
+    options = ("--attention-dropout", 0.25, "--attractor-copies", 3, "--batch-size", 16)
+    result = run("--out", tmp_path, "--epochs", 1, "--device", "cpu", *options)
+    assert result.exit_code == 0, result.output
+    assert load_model(tmp_path).model.config.attn_pdrop == 0.25
+    other = run("--out", tmp_path, "--epochs", 1, "--device", "cpu", "--resume")
+    assert other.exit_code == 2
+    assert "attractor_copies 3" in other.stderr
+
+
+@pytest.mark.parametrize(
+    "option", ["epochs", "batch_size", "attention_dropout", "attractor_copies"]
+)
+def test_the_help_names_the_defaults(option):
+    help_text = " ".join(run("--help").stdout.replace("│", " ").split())
+    described = help_text.split("--" + option.replace("_", "-"))[1]
+    assert described.split("Default: ")[1].startswith(f"{getattr(DEFAULTS, option)}.")
 
 
 def test_several_seeds_are_trained_side_by_side(tmp_path):

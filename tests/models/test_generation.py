@@ -1,5 +1,6 @@
 """Answers: generated or given, token by token, for decoders and encoder-decoders."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import attnflow
 from attnflow import Explanation, load_model
 from attnflow.errors import InputError, SelectionError
 from attnflow.models.decoding import locate_tokens
+from attnflow.models.loading import LoadedModel
 from tests.models.byte_level import make_byte_tokenizer
 from tests.models.checkpoints import make_loaded
 from tests.refusal import refusal
@@ -181,11 +185,88 @@ def test_parts_that_the_answer_does_not_have(llama, part):
         ({"generate": {"max_new_tokens": 2, "colour": 3}}, "colour"),
         ({"generate": {"max_new_tokens": 2, "num_return_sequences": 2, "num_beams": 2}}, "2"),
         ({"generate": 100}, "takes"),
+        ({"generate": 2.5}, "2.5"),
+        ({"generate": {"max_new_tokens": "2"}}, "'2'"),
+        ({"generate": {"max_new_tokens": 2, "input_ids": [[1]]}}, "input_ids"),
+        ({"generate": {3: 4}}, "3"),
+        ({"generate": 2, "seed": 2**70}, "2**63"),
+        ({"generate": 2, "seed": 0.5}, "0.5"),
+        ({"continuation": [-1]}, "-1"),
+        ({"continuation": [10**30]}, "10000000000"),
+        ({"continuation": [99999]}, "99999"),
     ],
 )
 def test_answers_that_cannot_be_had(llama, options, mentioned):
     with refusal(InputError, mentioned):
         explain("the key", llama, **options)
+
+
+def test_options_are_recorded_as_json_has_them(llama):
+    class Processor:
+        def __call__(self, _ids, scores):
+            return scores
+
+    options = {
+        "max_new_tokens": np.int64(2),
+        "logits_processor": [Processor()],
+        "bad_words_ids": [[5]],
+    }
+    settings = explain("the key", llama, generate=options).answer.settings
+    expected = {"max_new_tokens": 2, "logits_processor": ["Processor"], "bad_words_ids": [[5]]}
+    assert json.loads(json.dumps(settings)) == {**expected, "seed": 0}
+    assert explain("the key", llama, generate=np.int64(2)).answer.settings["max_new_tokens"] == 2
+    assert explain("the key", llama, continuation=[np.int64(5)]).answer.ids == (5,)
+
+
+def test_a_decoder_that_is_causal_without_a_cache_only():
+    torch.manual_seed(0)
+    sizes = dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim"), 8)
+    counts = dict.fromkeys(("encoder_layers", "decoder_layers"), 1)
+    heads = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2)
+    config: Any = transformers.FSMTConfig(
+        langs=["en", "de"], src_vocab_size=30, tgt_vocab_size=30, **sizes, **counts, **heads
+    )
+    model: Any = transformers.FSMTForConditionalGeneration(config).eval()
+    loaded = load_model(model, make_llama().tokenizer)
+    explanation = explain("the key", loaded, continuation=[5, 6, 7], edges="attention")
+    assert explanation.graph.n_layers == 3  # encoder, decoder, cross-attention
+    ids = loaded.tokenizer("the key", return_tensors="pt")["input_ids"]
+    for i, step in enumerate(explanation.answer.steps):
+        decoder = torch.tensor([[config.decoder_start_token_id, 5, 6, 7][: i + 1]])
+        with torch.no_grad():
+            logits = model(ids, decoder_input_ids=decoder, use_cache=False).logits[0, -1]
+        expected = float(logits.softmax(-1)[5 + i])
+        assert step.target.probability == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_model_that_sees_the_answer_before_it_gives_it():
+    torch.manual_seed(0)
+    config = transformers.XLNetConfig(vocab_size=30, d_model=8, n_layer=1, n_head=2, d_inner=8)
+    loaded = load_model(transformers.XLNetLMHeadModel(config).eval(), make_llama().tokenizer)
+    with refusal(InputError, "XLNet"):
+        explain("the key", loaded, continuation="is here", edges="attention")
+
+
+def test_a_continuation_gets_no_space_that_it_does_not_have(llama):
+    """Tokenizers like that of Llama 2 put a space before each text."""
+    names = ["<unk>", "<s>", "\u2581", "\u2581the", "\u2581key", "s", ",", "\u2581is", "\n", "is"]
+    pieces = Tokenizer(models.Unigram([(name, -len(name)) for name in names], unk_id=0))
+    pieces.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    pieces.decoder = decoders.Metaspace(prepend_scheme="never")
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=pieces, unk_token="<unk>")
+    loaded = LoadedModel(llama.model, tokenizer, "causal_lm", "llama", None)
+    assert tokenizer.convert_ids_to_tokens(tokenizer("s")["input_ids"]) == ["\u2581", "s"]
+    for prompt, continuation, expected in [
+        ("the key", "s is", ["s", "\u2581is"]),
+        ("the key", " is", ["\u2581is"]),
+        ("the key", ", is", [",", "\u2581is"]),
+        ([3, 4], "s", ["s"]),  # the prompt as ids
+    ]:
+        explanation = explain(prompt, loaded, continuation=continuation)
+        answer = explanation.answer
+        assert [explanation.tokens[i] for i in answer.tokens] == expected
+        assert explanation.text.endswith(continuation)
+        assert answer.text == continuation
 
 
 def test_a_classifier_has_no_answer():

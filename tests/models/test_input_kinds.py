@@ -1,6 +1,7 @@
 """Chats, pairs, embeddings and pooled models: what is encoded, and how it is labelled."""
 
 import json
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,42 @@ def test_equal_messages_are_found_one_after_the_other(chatter):
     [encoded], _ = encode_inputs(chatter, [USER, SYSTEM, USER])
     starts = [(part.name, part.start) for part in encoded.segments]
     assert starts == [("user", 2), ("system", 7), ("user", 12)]
+
+
+@pytest.mark.parametrize("content", ["user", ":", "is", "assistant", "the key is", " the  key "])
+def test_a_message_is_not_mistaken_for_the_same_words_in_the_template(chatter, content):
+    loaded = LoadedModel(chatter.model, deepcopy(chatter.tokenizer), "causal_lm", "chatter", None)
+    loaded.tokenizer.chat_template = (
+        "{% if messages[0].role != 'system' %}system : the key is here ; {% endif %}" + TEMPLATE
+    )
+    default = "system : the key is here ; "
+    [encoded], _ = encode_inputs(loaded, [{"role": "user", "content": content}])
+    start = len(default + "user : ")
+    [added, user] = encoded.segments
+    assert [added.name, user.name] == ["default system prompt", "user"]
+    assert encoded.tokens[added.start : added.stop] == ("the", "key", "is", "here")
+    spans = [span for span in encoded.offsets[user.start : user.stop] if span]
+    assert encoded.text[spans[0][0] : spans[-1][1]] == content.strip()
+    assert spans[0][0] >= start
+    [encoded], _ = encode_inputs(loaded, [SYSTEM, USER])
+    assert [part.name for part in encoded.segments] == ["system", "user"]
+
+
+def test_messages_that_a_template_rewrites():
+    loaded = make_llama()
+    loaded.tokenizer.chat_template = TEMPLATE.replace(
+        "message.content", "message.content.split('</think>')[-1] | trim"
+    )
+    thought = {"role": "assistant", "content": "is </think> the key"}
+    [encoded], _ = encode_inputs(loaded, [USER, thought, {"role": "user", "content": "key "}])
+    assert encoded.text == "user : the key ; assistant : the key ; user : key ; assistant :"
+    assert [(part.name, part.start) for part in encoded.segments] == [("user", 2), ("user", 12)]
+    loaded.tokenizer.chat_template = (
+        "{% if 'key' in messages[0].content %}key{% else %}{{ [] + 1 }}"
+    )
+    loaded.tokenizer.chat_template += "{% endif %}"
+    [encoded], _ = encode_inputs(loaded, [USER])  # a template that reads what is said
+    assert encoded.segments == ()
 
 
 def test_an_answer_at_the_end_of_a_chat_is_explained(chatter):

@@ -204,6 +204,32 @@ def test_chats_are_written_by_the_template(chat):
     assert explanation.tokens[-4:] == ("what", "is", "this", "assistant")
 
 
+def test_a_chat_about_an_image_that_ends_with_an_answer():
+    model, processor = make_vlm("llava")
+    processor.chat_template = CHAT
+    user = {"role": "user", "content": "what is this"}
+    chat = [user, {"role": "assistant", "content": "this cat"}]
+    options: Any = {"tokenizer": processor, "images": make_image()}
+    explanation = explain(messages=chat, model=model, **options)
+    expected = explain([user], model, continuation="this cat", **options)
+    assert explanation.tokens == expected.tokens
+    assert explanation.tokens[-2:] == ("this", "cat")
+    assert explanation.answer is not None
+    assert explanation.answer.text.strip() == "this cat"
+    for odd in (
+        [{"role": "user"}],
+        [{"role": "user", "content": 5}],
+        [{"content": "what"}],
+        [3],
+        3,
+    ):
+        try:
+            explain(odd, model, **options)
+        except InputError:
+            continue
+        assert odd == [{"role": "user"}]  # an image without words
+
+
 def test_a_model_and_its_processor_in_a_folder(tmp_path):
     model, processor = make_vlm("llava")
     model.save_pretrained(tmp_path)

@@ -33,7 +33,8 @@ def convert(
     with clear_errors():
         from attnflow.models.conversion import convert_checkpoint
 
-        target = out or folder.absolute().with_name(f"{folder.absolute().name}-safetensors")
+        place = folder.absolute()
+        target = out or place.parent / f"{place.name}-safetensors"
         with spinner("Converting"):
             silence_transformers()
             done = convert_checkpoint(folder, target)

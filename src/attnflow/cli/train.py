@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -65,10 +65,20 @@ def verb_number(  # noqa: PLR0913 - the options of the command
         ),
     ] = 1,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="The number of epochs. Default: 10.")
+        int | None, typer.Option(min=1, help="The number of epochs. Default: 6.")
     ] = None,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Examples per batch. Default: 512.")
+    ] = None,
+    attention_dropout: Annotated[
+        float | None,
+        typer.Option(min=0, max=0.99, help="Dropout of attention weights. Default: 0.1."),
+    ] = None,
+    attractor_copies: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="How often an epoch has each example with attractors. Default: 2."
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume the training in the folder.")
@@ -86,12 +96,14 @@ def verb_number(  # noqa: PLR0913 - the options of the command
         from attnflow.paper.verb_number.splits import split_folder, split_grammar
         from attnflow.paper.verb_number.trainer import Recipe, train_together
 
+        given: dict[str, Any] = {
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "attention_dropout": attention_dropout,
+            "attractor_copies": attractor_copies,
+        }
         recipe = Recipe(seed=seed, causal=causal)
-        recipe = replace(
-            recipe,
-            epochs=epochs or recipe.epochs,
-            batch_size=batch_size or recipe.batch_size,
-        )
+        recipe = replace(recipe, **{name: v for name, v in given.items() if v is not None})
         recipes = [replace(recipe, seed=seed + i) for i in range(seeds)]
         split = split_grammar() if data is None else split_folder(data)
         with _shown_progress() as progress:

@@ -16,8 +16,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.arrays import to_numpy
-from attnflow.attentions import rescale_rows
+from attnflow.arrays import rescale_rows, to_numpy
 from attnflow.attribution import Row
 from attnflow.corpus.batches import Outcomes, Plan, Task, plan_shard
 from attnflow.corpus.example import (

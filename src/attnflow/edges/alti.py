@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from attnflow.layers import Heads
+from attnflow.head_merge import Heads
 from attnflow.models.capture.contributions import LayerContributions
 
 
@@ -36,11 +36,15 @@ def _proximity(parts: Tensor, total: Tensor) -> Tensor:
     return (length - distance).clamp_min_(0)
 
 
-def _fused_proximity(*arguments: Any) -> Tensor:
-    # Imported here, because short inputs do not need Numba.
-    from attnflow.models.capture.proximity import score_proximity
+def _fused_proximity(weights: Tensor, *arguments: Any, **options: Any) -> Tensor:
+    # Imported here, because short inputs need neither Numba nor Triton.
+    if weights.is_cuda:
+        from attnflow.models.capture import triton_proximity
 
-    return score_proximity(*arguments)
+        return triton_proximity.score_proximity(weights, *arguments, **options)
+    from attnflow.models.capture import proximity
+
+    return proximity.score_proximity(weights, *arguments)
 
 
 def _projection(parts: Tensor, total: Tensor) -> Tensor:

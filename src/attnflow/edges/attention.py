@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from attnflow.layers import Heads
+from attnflow.head_merge import Heads
 from attnflow.models.capture.call import AttentionCall
 from attnflow.models.capture.merge import merge_call
 

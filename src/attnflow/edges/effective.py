@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attnflow.edges.projection import head_projections
-from attnflow.layers import Heads
+from attnflow.head_merge import Heads
 from attnflow.models.capture.call import AttentionCall, DotProductCall, require_dot_product
 from attnflow.models.capture.merge import merge_edges
 

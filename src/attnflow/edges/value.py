@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attnflow.edges.projection import head_projections
-from attnflow.layers import Heads
+from attnflow.head_merge import Heads
 from attnflow.models.capture.call import AttentionCall, require_values
 from attnflow.models.capture.contributions import LayerContributions
 from attnflow.models.capture.merge import merge_edges

@@ -8,7 +8,7 @@ tied, therefore behave as a random explanation.
 """
 
 from itertools import chain, combinations, permutations, product
-from math import comb, factorial, prod
+from math import ceil, comb, factorial, prod
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -25,7 +25,7 @@ Sign: TypeAlias = Literal["signed", "positive", "absolute"]
 # tolerance of flows, which is a part of the largest score.
 RELATIVE_TOLERANCE = 1e-6
 FLOW_TOLERANCE = 1e-12
-SAMPLES = 8  # sets or orders to average over, where ties allow more
+SAMPLES = 4  # sets or orders to average over, where ties allow more
 
 
 def rank_by(scores: ArrayLike, sign: Sign) -> NDArray[np.float64]:
@@ -99,13 +99,21 @@ def _choose(group: NDArray[np.int64], count: int, samples: int) -> NDArray[np.in
     """Return choices [choices, count] of `count` members of a group: all of them, or a sample."""
     if comb(len(group), count) <= samples:
         return np.asarray(list(combinations(group.tolist(), count)), dtype=np.int64)
-    return _shuffle(group, samples)[:, :count]
+    return _sample_orders(group, samples)[:, :count]
 
 
-def _shuffle(group: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
-    """Return random orders [samples, members] of a group, always the same ones."""
+def _sample_orders(group: NDArray[np.int64], samples: int) -> NDArray[np.int64]:
+    """Return random orders [samples, members] of a group, always the same ones.
+
+    Orders come in fours: a random one, the same starting from its middle, and the reverse of both.
+    Each is as likely as any other, but together they remove all members about equally often, which
+    leaves less noise in the mean than independent orders do.
+    """
     random = np.random.default_rng(group)
-    return random.permuted(np.repeat(group[None], samples, axis=0), axis=1)
+    first = random.permuted(np.repeat(group[None], ceil(samples / 4), axis=0), axis=1)
+    halfway = np.roll(first, len(group) // 2, axis=1)
+    fours = np.stack([first, first[:, ::-1], halfway, halfway[:, ::-1]], axis=1)
+    return fours.reshape(-1, len(group))[:samples]
 
 
 def tie_orders(groups: list[NDArray[np.int64]], *, samples: int = SAMPLES) -> NDArray[np.int64]:
@@ -120,4 +128,4 @@ def tie_orders(groups: list[NDArray[np.int64]], *, samples: int = SAMPLES) -> ND
     if prod(factorial(len(group)) for group in groups) <= samples:
         choices = product(*(permutations(group.tolist()) for group in groups))
         return np.asarray([list(chain(*choice)) for choice in choices], dtype=np.int64)
-    return np.concatenate([_shuffle(group, samples) for group in groups], axis=1)
+    return np.concatenate([_sample_orders(group, samples) for group in groups], axis=1)

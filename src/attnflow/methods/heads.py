@@ -13,7 +13,8 @@ from attnflow.arrays import Array, stack
 from attnflow.attentions import Attentions, name_layer
 from attnflow.attribution import Attribution, Normalize, check_normalize, normalize_scores
 from attnflow.graph import AttentionGraph
-from attnflow.layers import ResidualWeight, merge_heads, mix_residual
+from attnflow.head_merge import merge_heads
+from attnflow.layers import ResidualWeight, mix_residual
 from attnflow.methods.rollout import multiply_rows, rollout, unstack_layers
 from attnflow.selection import Positions, as_index, resolve_layer, resolve_positions
 

@@ -8,11 +8,12 @@ then `residual` holds r, and A = (1 - r) W + r I is never built.
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from array_api_compat import array_namespace, is_torch_array
 from array_api_compat import device as device_of
 
-from attnflow.arrays import Array
+from attnflow.arrays import Array, compute_dtype
 from attnflow.attribution import Attribution, Normalize, check_normalize, normalize_scores
 from attnflow.errors import SelectionError, check_type
 from attnflow.graph import AttentionGraph
@@ -74,9 +75,24 @@ def _layers_above(bottom: int, n_layers: int, layers: Layers) -> tuple[int, ...]
     return numbers
 
 
-def unstack_layers(weights: Array) -> list[Array]:
-    """The layers [..., n, n] of [..., layers, n, n], as views."""
-    return [weights[..., i, :, :] for i in range(int(weights.shape[-3]))]
+def unstack_layers(weights: Array) -> Sequence[Array]:
+    """The layers [..., n, n] of [..., layers, n, n], as views, or in float32 for half precision."""
+    layers = [weights[..., i, :, :] for i in range(int(weights.shape[-3]))]
+    return layers if compute_dtype(weights) == weights.dtype else _SingleLayers(layers)
+
+
+class _SingleLayers(Sequence[Array]):
+    """Layers in half precision, each converted to float32 when it is needed."""
+
+    def __init__(self, layers: Sequence[Array]) -> None:
+        self.layers = layers
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, i: Any) -> Any:
+        layer = self.layers[i]
+        return array_namespace(layer).astype(layer, compute_dtype(layer))
 
 
 def multiply_layers(

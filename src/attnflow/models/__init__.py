@@ -16,18 +16,33 @@ if TYPE_CHECKING:
         capture_attentions,
         capture_contributions,
         capture_graphs,
-        capture_rollout,
     )
+    from attnflow.models.capture.rollout_capture import capture_rollout
+    from attnflow.models.capture.row_rollout import Memory
 
-__all__ = ["capture_attentions", "capture_contributions", "capture_graphs", "capture_rollout"]
+# Where functions are, in modules that import torch.
+_CAPTURE = "attnflow.models.capture."
+_PLACES = {
+    "Memory": _CAPTURE + "row_rollout",
+    "capture_attentions": _CAPTURE + "api",
+    "capture_contributions": _CAPTURE + "api",
+    "capture_graphs": _CAPTURE + "api",
+    "capture_rollout": _CAPTURE + "rollout_capture",
+}
 
-_CAPTURE = "attnflow.models.capture.api"  # imports torch
+__all__ = [
+    "Memory",
+    "capture_attentions",
+    "capture_contributions",
+    "capture_graphs",
+    "capture_rollout",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'attnflow.models' has no attribute {name!r}")
-    return getattr(import_module(_CAPTURE), name)
+    return getattr(import_module(_PLACES[name]), name)
 
 
 def __dir__() -> list[str]:

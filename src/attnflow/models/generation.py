@@ -8,14 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from logging import ERROR, getLogger
+from math import isfinite
 from typing import Any, TypeAlias
 from warnings import catch_warnings, filterwarnings
 
 from attnflow.attribution import Offsets
-from attnflow.errors import InputError, quote
+from attnflow.errors import InputError, check_count, first_line, quote
 from attnflow.models.decoding import locate_tokens
 from attnflow.models.inputs import (
     EncodedText,
+    check_ids,
+    check_start,
     collate,
     decoder_start,
     find_special,
@@ -31,6 +34,9 @@ from attnflow.units import find_words, number_words
 
 Generate: TypeAlias = int | Mapping[str, Any]
 ANSWER, SOURCE = "answer", "source"
+LARGEST_SEED = 2**63
+# What `model.generate` gets from the prompt.
+OWN_OPTIONS = ("inputs", "input_ids", "inputs_embeds", "attention_mask", "decoder_input_ids")
 
 
 @dataclass(frozen=True)
@@ -52,14 +58,17 @@ class AnswerRequest:
                 expected="one of them",
                 fix="Leave out generate to explain a given continuation.",
             )
-        is_number = self.generate is not None and not isinstance(self.generate, Mapping)
-        if is_number and (self.generate is True or as_index(self.generate, "generate") < 1):
+        if isinstance(self.generate, Mapping):
+            for name, value in self.generate.items():
+                _check_option(name, value)
+        elif self.generate is not None:
+            check_count("generate", self.generate)
+        if not isinstance(self.seed, int) or not -LARGEST_SEED <= self.seed < LARGEST_SEED:
             raise InputError(
-                f"generate is {quote(self.generate)}",
-                expected="a number of tokens, 1 or more, or options of model.generate",
-                fix="For example generate=40.",
+                f"seed is {quote(self.seed)}",
+                expected="a whole number below 2**63",
+                fix="For example seed=0.",
             )
-        as_index(self.seed, "seed")
 
     def __bool__(self) -> bool:
         return self.generate is not None or self.continuation is not None
@@ -68,7 +77,39 @@ class AnswerRequest:
         """The options of `model.generate`."""
         if isinstance(self.generate, Mapping):
             return dict(self.generate)
-        return {"max_new_tokens": self.generate}
+        return {"max_new_tokens": int(self.generate or 0)}
+
+    def record(self) -> dict[str, Any]:
+        """The options as they are kept in an answer: numbers and texts, and the types of others."""
+        return {
+            **{name: _record(value) for name, value in self.options().items()},
+            "seed": self.seed,
+        }
+
+
+def _check_option(name: Any, value: Any) -> None:
+    """Raise InputError for options of `model.generate` that attnflow sets itself."""
+    if not isinstance(name, str) or name in OWN_OPTIONS:
+        raise InputError(
+            f"generate has the option {quote(name)}",
+            expected="options of model.generate, without its inputs",
+            fix="The prompt is what is passed as the text.",
+        )
+    if name == "max_new_tokens":
+        check_count(name, value)
+
+
+def _record(value: Any) -> Any:
+    """A value that JSON can have."""
+    if isinstance(value, Mapping):
+        return {str(name): _record(part) for name, part in value.items()}
+    if hasattr(value, "tolist"):  # a number or an array
+        value = _to_list(value)
+    if isinstance(value, list | tuple):
+        return [_record(part) for part in value]
+    is_plain = value is None or isinstance(value, bool | int | str)
+    is_plain = is_plain or (isinstance(value, float) and isfinite(value))
+    return value if is_plain else str(value) if isinstance(value, float) else type(value).__name__
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +154,12 @@ def answer_prompts(
         )
     if request.continuation is not None:
         given = _split_continuations(request.continuation, len(prompts))
-        answers = [_read_continuation(loaded, item) for item in given]
+        pairs = zip(prompts, given, strict=True)
+        answers = [_read_continuation(loaded, prompt, item) for prompt, item in pairs]
         settings: dict[str, Any] = {"given": True}
     else:
         answers = [_generate(loaded, prompt, request) for prompt in prompts]
-        settings = {**request.options(), "seed": request.seed}
+        settings = request.record()
     return [
         _append(loaded, prompt, ids, settings) for prompt, ids in zip(prompts, answers, strict=True)
     ]
@@ -137,7 +179,8 @@ def _split_continuations(continuation: Any, n: int) -> list[Any]:
     """One continuation for each of n prompts."""
     values = _to_list(continuation)
     is_list = isinstance(values, list | tuple) and len(values) > 0
-    several = is_list and not all(isinstance(value, int) for value in values)
+    several = is_list and any(isinstance(value, list | tuple | str) for value in values)
+    several = several or (is_list and n > 1)
     items = list(values) if several else [values]
     if len(items) != n:
         raise InputError(
@@ -148,12 +191,12 @@ def _split_continuations(continuation: Any, n: int) -> list[Any]:
     return items
 
 
-def _read_continuation(loaded: LoadedModel, item: Any) -> list[int]:
+def _read_continuation(loaded: LoadedModel, prompt: EncodedText, item: Any) -> list[int]:
     if isinstance(item, str) and is_unicode(item):
-        tokenizer = loaded.tokenizer
+        check_start(loaded, item)
         if loaded.task == "seq2seq":
-            return [int(i) for i in tokenizer(text_target=item)["input_ids"]]
-        return [int(i) for i in tokenizer(item, add_special_tokens=False)["input_ids"]]
+            return [int(i) for i in loaded.tokenizer(text_target=item)["input_ids"]]
+        return _continue_text(loaded.tokenizer, prompt, item)
     values = _to_list(item)
     if not isinstance(values, list | tuple):
         raise InputError(
@@ -161,7 +204,27 @@ def _read_continuation(loaded: LoadedModel, item: Any) -> list[int]:
             expected="a text or a list of token ids",
             fix="Pass one of these.",
         )
-    return [as_index(value, "continuation") for value in values]
+    ids = [as_index(value, "continuation") for value in values]
+    check_ids(loaded, ids, "continuation")
+    return ids
+
+
+def _continue_text(tokenizer: Any, prompt: EncodedText, text: str) -> list[int]:
+    """The tokens of a text after a prompt, without the space that some tokenizers put before it.
+
+    They are those of both together, as long as these begin with the tokens of the prompt; and else,
+    or for prompts that are not given as text, those after a new line, or those of the text alone.
+    """
+    prompts = [(prompt.text, prompt.inputs["input_ids"][0].tolist(), (False, True))]
+    line = tokenizer("\n", add_special_tokens=False)["input_ids"]
+    if locate_tokens(tokenizer, tokenizer(text, add_special_tokens=False)["input_ids"])[0] != text:
+        prompts.append(("\n", line, (False,)))
+    for before, known, adds_special in prompts:
+        for special in adds_special:
+            both = tokenizer(before + text, add_special_tokens=special)["input_ids"]
+            if known and both[: len(known)] == known and len(both) > len(known):
+                return [int(i) for i in both[len(known) :]]
+    return [int(i) for i in tokenizer(text, add_special_tokens=False)["input_ids"]]
 
 
 def _to_list(value: Any) -> Any:
@@ -192,9 +255,11 @@ def _generate(loaded: LoadedModel, prompt: EncodedText, request: AnswerRequest) 
         with evaluation_mode(loaded.model):
             try:
                 output = loaded.model.generate(**inputs, **options)
-            except (TypeError, ValueError) as error:
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # transformers raises many kinds of errors
                 raise InputError(
-                    f"model.generate refused {quote(dict(request.options()))} ({error})",
+                    f"model.generate refused {quote(request.record())} ({first_line(error)})",
                     expected="options of model.generate",
                     fix="Correct them, or use generate=40.",
                 ) from error

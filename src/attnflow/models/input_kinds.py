@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from attnflow.errors import InputError, check_choice, quote
+from attnflow.errors import InputError, check_choice, first_line, quote
 from attnflow.models.inputs import (
     EncodedText,
     Truncate,
     check_length,
+    embedding_width,
     encode_ids,
     encode_text,
 )
@@ -125,7 +126,7 @@ def _encode_chat(
     loaded: LoadedModel, messages: Sequence[Mapping[str, Any]], *, truncate: Truncate
 ) -> EncodedText:
     """Encode a chat; the tokens of its template count as special."""
-    from attnflow.models.chats import render_chat
+    from attnflow.models.chats import DEFAULT_PROMPT, render_chat
 
     chat = render_chat(loaded, messages)
     encoded = encode_text(loaded, chat.text, truncate=truncate, add_special_tokens=False)
@@ -133,7 +134,8 @@ def _encode_chat(
         return replace(encoded, continuation=chat.answer)
     segments = []
     special = [True] * len(encoded.tokens)
-    for role, start, end in chat.spans:
+    added = [] if chat.default is None else [(DEFAULT_PROMPT, *chat.default)]
+    for role, start, end in [*added, *chat.spans]:
         places = [i for i, span in enumerate(encoded.offsets) if overlaps(span, [(start, end)])]
         if places:
             segments.append(Segment(role, places[0], places[-1] + 1))
@@ -159,18 +161,38 @@ def _encode_embeddings(
     loaded: LoadedModel, inputs: Mapping[str, Any], *, truncate: Truncate
 ) -> EncodedText:
     """Describe embeddings of tokens, which have no text: the tokens are called 0, 1, ..."""
+    from attnflow.models.token_ids import to_list
+
     torch = import_optional("torch", "running a model")
-    embeddings = torch.as_tensor(inputs["inputs_embeds"])
+    try:
+        embeddings = torch.as_tensor(inputs["inputs_embeds"])
+        embeddings = embeddings.to(next(loaded.model.parameters()).dtype)
+        embeddings.sum().item()  # a tensor may have no values
+        named = None if inputs.get("tokens") is None else to_list(inputs["tokens"])
+    except Exception as error:  # torch raises many kinds of errors
+        raise InputError(
+            f"inputs_embeds is of type {type(inputs['inputs_embeds']).__name__}, and cannot be "
+            f"read ({first_line(error)})",
+            expected="numbers [tokens, width], and optionally the tokens as texts",
+            fix="Pass a tensor.",
+        ) from error
     embeddings = embeddings[None] if embeddings.ndim == 2 else embeddings
+    width = embedding_width(loaded)
     others = [name for name in inputs if name not in ("inputs_embeds", "attention_mask", "tokens")]
-    if embeddings.ndim != 3 or len(embeddings) != 1 or 0 in embeddings.shape or others:
+    if (
+        embeddings.ndim != 3
+        or len(embeddings) != 1
+        or others
+        or (0 in embeddings.shape or embeddings.shape[-1] != (width or embeddings.shape[-1]))
+    ):
         raise InputError(
             f"the inputs have {', '.join(inputs)}, with inputs_embeds {list(embeddings.shape)}",
-            expected="inputs_embeds [tokens, width] of one text, and optionally its tokens",
+            expected=f"inputs_embeds [tokens, {width or 'width'}] of one text, and optionally its "
+            "tokens",
             fix="Pass one text at a time, without other tensors.",
         )
     n = int(embeddings.shape[1])
-    tokens = tuple(str(token) for token in inputs.get("tokens") or range(n))
+    tokens = tuple(str(token) for token in (range(n) if named is None else named))
     if len(tokens) != n:
         raise InputError(
             f"{len(tokens)} tokens were given for {n} embeddings",
@@ -180,7 +202,7 @@ def _encode_embeddings(
     if loaded.max_length is not None and n > loaded.max_length:
         check_length(loaded, n, loaded.max_length, truncate)
     tensors = {
-        "inputs_embeds": embeddings.to(next(loaded.model.parameters()).dtype),
+        "inputs_embeds": embeddings,
         "attention_mask": torch.ones(1, n, dtype=torch.long),
     }
     special = (False,) * n

@@ -81,7 +81,7 @@ def encode_text(
     check_choice("truncate", truncate, get_args(Truncate))
     for part in (text,) if text_pair is None else (text, text_pair):
         _check_text(part)
-        _check_start(loaded, part, truncate)
+        check_start(loaded, part, truncate)
     options: dict[str, Any] = {
         "text_pair": text_pair,
         "add_special_tokens": add_special_tokens,
@@ -102,7 +102,7 @@ def encode_text(
         check_length(loaded, len(ids), limit, truncate)
         options |= {"truncation": True, "max_length": limit}
         encoding = _tokenize(loaded.tokenizer, text, **options)
-    _check_ids(loaded, encoding["input_ids"])
+    check_ids(loaded, encoding["input_ids"])
     if text_pair is not None:
         text, encoding = _join_pair(text, text_pair, encoding)
     encoded = _encode(loaded, text, encoding, _argument_filter(loaded))
@@ -113,7 +113,7 @@ def encode_text(
     return encoded
 
 
-def _check_start(loaded: LoadedModel, text: str, truncate: Truncate) -> None:
+def check_start(loaded: LoadedModel, text: str, truncate: Truncate = "error") -> None:
     """Raise InputError if the start of a very long text is too long already.
 
     A tokenizer takes half a minute for half a million tokens.
@@ -194,7 +194,7 @@ def encode_ids(
     loaded: LoadedModel, row: Mapping[str, list[int]], *, truncate: Truncate = "error"
 ) -> EncodedText:
     """Describe the token ids of one text as `encode_text` does."""
-    _check_ids(loaded, row["input_ids"])
+    check_ids(loaded, row["input_ids"])
     limit, n = loaded.max_length, len(row["input_ids"])
     if limit is not None and n > limit:
         check_length(loaded, n, limit, truncate)
@@ -479,13 +479,13 @@ def _explain_invalid(
         return InvalidText(str(error), why)
 
 
-def _check_ids(loaded: LoadedModel, ids: Sequence[int]) -> None:
+def check_ids(loaded: LoadedModel, ids: Sequence[int], name: str = "input_ids") -> None:
     """Raise InputError for token ids that the model has no embedding of."""
     n_ids = _vocabulary_size(loaded)
     unknown = [i for i in ids if not 0 <= i < n_ids]
     if unknown:
         raise InputError(
-            f"input_ids contains {unknown[0]}",
+            f"{name} contains {unknown[0]}",
             expected=f"0 to {n_ids - 1}, the vocabulary of {loaded.name}",
             fix="Use the tokenizer of the model.",
         )
@@ -493,9 +493,19 @@ def _check_ids(loaded: LoadedModel, ids: Sequence[int]) -> None:
 
 def _vocabulary_size(loaded: LoadedModel) -> int:
     """The number of token embeddings; the size of the tokenizer if that is unknown."""
+    weight = _embedding_weight(loaded)
+    return len(loaded.tokenizer) if weight is None else int(weight.shape[0])
+
+
+def embedding_width(loaded: LoadedModel) -> int | None:
+    """The width of the embeddings of tokens; None if it is unknown."""
+    weight = _embedding_weight(loaded)
+    return None if weight is None or weight.ndim != 2 else int(weight.shape[1])
+
+
+def _embedding_weight(loaded: LoadedModel) -> Any:
     try:
         embeddings = getattr(loaded.model, "get_input_embeddings", lambda: None)()
     except NotImplementedError:
         embeddings = None
-    weight = getattr(embeddings, "weight", None)
-    return len(loaded.tokenizer) if weight is None else int(weight.shape[0])
+    return getattr(embeddings, "weight", None)

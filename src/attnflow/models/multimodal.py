@@ -17,6 +17,7 @@ import numpy as np
 from attnflow.arrays import to_numpy
 from attnflow.errors import FileError, InputError, first_line, quote
 from attnflow.explanation import ImageGrid
+from attnflow.models.chats import ASSISTANT, content_of, is_chat
 from attnflow.models.hub import hub_access
 from attnflow.models.inputs import EncodedText, name_tokens
 from attnflow.models.loading import LoadedModel
@@ -87,7 +88,8 @@ def encode_with_images(loaded: LoadedModel, text: Any, images: Any) -> EncodedTe
 
     text: a string, which may contain the image token of the model for each image; without, the
     images come first, in the form of the model's chat template if it has one. Or a list of messages
-    {"role": ..., "content": ...}, whose contents may have parts of type "image".
+    {"role": ..., "content": ...}, whose contents may have parts of type "image"; if the last one is
+    the assistant's, it is the answer to explain.
     images: an image as in `explain_image`, or a list of them.
     Raises InputError for a model that takes no images, or another number of images than the text
     has places for; FileError if there is no processor.
@@ -95,6 +97,10 @@ def encode_with_images(loaded: LoadedModel, text: Any, images: Any) -> EncodedTe
     token = _image_token(loaded)
     pictures = [to_rgb(open_image(image)[1]) for image in _as_list(images)]
     processor = find_processor(loaded)
+    answer = None
+    if is_chat(text) and text[-1]["role"] == ASSISTANT:
+        *text, last = text
+        answer = content_of(last)
     prompt = _write_prompt(processor, text, len(pictures))
     batch = _process(loaded, processor, prompt, pictures)
     parameters = signature(loaded.model.forward).parameters
@@ -116,6 +122,7 @@ def encode_with_images(loaded: LoadedModel, text: Any, images: Any) -> EncodedTe
         tuple(special),
         words,
         inputs,
+        continuation=answer,
         grids=tuple(_grids(processor, batch, views, pictures)),
     )
 
@@ -188,7 +195,16 @@ def _write_prompt(processor: Any, text: Any, n_images: int) -> str:
             expected="a model that was trained on chats",
             fix="Pass a text.",
         )
-    return str(processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    try:
+        return str(
+            processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        )
+    except Exception as error:  # templates raise errors of their own
+        raise InputError(
+            f"the chat template of the processor refuses the messages ({first_line(error)})",
+            expected="the roles and the order that the template knows",
+            fix="Check the roles; most templates start with a system or user message.",
+        ) from error
 
 
 def _has_template(processor: Any) -> bool:
@@ -198,18 +214,20 @@ def _has_template(processor: Any) -> bool:
 
 def _add_images(messages: Any, n_images: int) -> list[dict[str, Any]]:
     """Messages whose contents are lists of parts; images before the first user's text if absent."""
-    if not isinstance(messages, list | tuple) or not all(isinstance(m, Mapping) for m in messages):
+    if not is_chat(messages):
         raise InputError(
             f"the text is {quote(messages)}",
             expected='a text, or messages such as {"role": "user", "content": "What is this?"}',
             fix="Pass one of these. Images cannot be combined with token ids or several texts.",
         )
-    chat = []
+    chat: list[dict[str, Any]] = []
     for message in messages:
-        content = message["content"]
+        content_of(message)  # checks it
+        content = message.get("content") or ""
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
         chat.append({**message, "content": parts})
-    found = sum(part.get("type") == "image" for message in chat for part in message["content"])
+    parts = [part for message in chat for part in message["content"]]
+    found = sum(isinstance(part, Mapping) and part.get("type") == "image" for part in parts)
     if found not in (0, n_images):
         raise _wrong_number(n_images, found, '{"type": "image"}')
     if not found:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from attnflow.arrays import to_numpy
-from attnflow.errors import AttnflowError, InputError
+from attnflow.errors import AttnflowError, InputError, check_choice
 from attnflow.evaluation.perturbation import Curves, bins, comprehensiveness, sufficiency
 from attnflow.explanation import Explanation, Origin
 from attnflow.methods.registry import METHODS, default_methods
@@ -88,6 +88,7 @@ def check_methods(
     Raises SelectionError for an unknown method; InputError for a model that predicts nothing, or
     if the model is not known.
     """
+    check_choice("words", words, (False, True))
     edges = edges_name(explanation.graph.settings)
     names = {method: f"{METHODS[method].name}/{edges}" for method in methods}
     case, ask = _open(explanation, model, replacement, words)

@@ -38,7 +38,8 @@ class Design(RunSettings):
     metrics: names of registered metrics. replacements: what takes the place of removed tokens; by
     default the one that fits the model, and "remove" (for images "mean" and "blur").
     signs: how scores with a sign are ranked.
-    words: rank words instead of tokens. samples: orders to average over where tokens are tied.
+    words: rank words instead of tokens. samples: orders to average over where tokens are tied;
+    twice as many for "random", which all others are compared with.
     draws: of dropped dimensions, for the soft metrics. seed: of both.
     target, against: as in `attnflow.explain`, for all texts; or the columns that name them.
     continuation_column: texts that a decoder is made to predict; generate: or the number of tokens
@@ -92,7 +93,7 @@ class Design(RunSettings):
         several=True,
     )
     words: bool = setting(False, "Rank words instead of tokens.", kind=bool)
-    samples: int = setting(8, "Orders to average over where tokens are tied.", kind=int, minimum=1)
+    samples: int = setting(4, "Orders to average over where tokens are tied.", kind=int, minimum=1)
     draws: int = setting(
         8, "Draws of dropped dimensions, for the soft metrics.", kind=int, minimum=1
     )

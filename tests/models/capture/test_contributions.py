@@ -59,6 +59,9 @@ MORE = {
     "glm4": Tiny("Glm4Model", "Glm4Config", GROUPED),  # norms before and after the branch
     "gpt-j": Tiny("GPTJModel", "GPTJConfig", GPTJ),
     "granite": Tiny("GraniteModel", "GraniteConfig", {**SIZES, "residual_multiplier": 0.3}),
+    "granite-moe": Tiny(  # gives the router's weights the type of what is followed
+        "GraniteMoeModel", "GraniteMoeConfig", {**EXPERTS, "num_experts_per_tok": 2}
+    ),
     "llama4": Tiny("Llama4TextModel", "Llama4TextConfig", EXPERTS),
     "marian": Tiny("MarianModel", "MarianConfig", MARIAN, kind="pair"),
     "minimax": Tiny(  # scales the residual stream, and takes it after the norm

@@ -16,12 +16,12 @@ from attnflow.models.capture.api import (
     capture_attentions,
     capture_contributions,
     capture_graphs,
-    capture_rollout,
 )
 from attnflow.models.capture.call import AttentionCall
 from attnflow.models.capture.forward import run_model
 from attnflow.models.capture.mixers import MixingCall, find_mixers
 from attnflow.models.capture.padded_batch import supports_padded_batches
+from attnflow.models.capture.rollout_capture import capture_rollout
 from attnflow.notes import explanation_notes
 from tests.models.capture.test_contributions import largest_error
 from tests.models.checkpoints import make_tokenizer

@@ -9,8 +9,9 @@ import transformers
 
 from attnflow.errors import AttentionError, InputError
 from attnflow.models import capture_attentions, capture_graphs, capture_rollout
-from attnflow.models.capture.transformers_hooks import compute_attention
-from tests.models.tiny import CLIP_TEXT, SIZES, TINY, VISION
+from attnflow.models.capture.padded_batch import run_padded
+from attnflow.models.capture.transformers_hooks import compute_attention, install_hooks
+from tests.models.tiny import BART, CLIP_TEXT, SIZES, TINY, VISION
 from tests.refusal import refusal
 
 
@@ -100,6 +101,24 @@ def test_the_shared_layer_of_albert_counts_each_time_it_runs():
     model = transformers.AlbertModel(transformers.AlbertConfig(**sizes)).eval()
     [attentions], _ = capture_attentions(model, TINY["albert"].inputs())
     assert attentions.n_layers == 5
+
+
+def test_a_decoder_that_does_not_say_that_it_is_causal():
+    torch.manual_seed(0)
+    config = transformers.BigBirdPegasusConfig(**BART)
+    model = transformers.BigBirdPegasusForCausalLM(config).eval()
+    assert not model.model.decoder.layers[0].self_attn.is_causal
+    inputs = TINY["bert"].inputs()
+    with torch.no_grad():
+        expected = model(**inputs, output_attentions=True)
+    [attentions], output = capture_attentions(model, inputs)
+    assert torch.allclose(output.logits, expected.logits, atol=1e-5)
+    for found, weights in zip(attentions.layers, expected.attentions, strict=True):
+        assert torch.allclose(torch.as_tensor(found), weights[0], atol=1e-6)
+    install_hooks(model)
+    layers, output = run_padded(model, inputs)
+    assert torch.allclose(output.logits, expected.logits, atol=1e-5)
+    assert torch.allclose(layers[0], expected.attentions[0].mean(1), atol=1e-6)
 
 
 def test_other_threads_can_use_the_model_at_the_same_time():

@@ -1,4 +1,4 @@
-"""Capture attention while a model runs: as Attentions, as graphs, or as rollout.
+"""Capture attention while a model runs: as Attentions, as graphs, or as contributions.
 
 Models of transformers and plain torch models are supported, with any attention implementation.
 The model runs in evaluation mode and is restored afterwards; its output is unchanged.
@@ -11,38 +11,30 @@ from warnings import warn
 import torch
 from torch import Tensor, nn
 
-from attnflow.attentions import Attentions, label_tokens
-from attnflow.attribution import Attribution
+from attnflow.attentions import Attentions
 from attnflow.edges.registry import EDGES, EdgeWeighting, fit_residual
 from attnflow.errors import AttentionError, InputError, ShapeError
 from attnflow.graph import AttentionGraph
-from attnflow.layers import (
-    Heads,
-    ModelResidual,
-    ResidualWeight,
-    describe_heads,
-    resolve_residual,
-)
+from attnflow.head_merge import Heads, describe_heads
+from attnflow.layers import ModelResidual
 from attnflow.models.capture.call import AttentionCall, describe_model
 from attnflow.models.capture.forward import check_arguments, run_model
 from attnflow.models.capture.graphs import (
     CapturedLayer,
     Padding,
-    RunningRollout,
+    Storage,
     build_graphs,
     check_examples,
 )
 from attnflow.models.capture.merge import (
     KeptHeads,
     as_shares,
-    merge_call,
     merge_edges,
     merge_unscaled,
 )
 from attnflow.models.capture.mixers import ResidualOnlyCall
 from attnflow.models.capture.roles import Role, Roles
 from attnflow.presentation import residual_only_note
-from attnflow.selection import Positions, resolve_positions
 
 if TYPE_CHECKING:
     from attnflow.models.capture.affine import Affine
@@ -70,8 +62,8 @@ def capture_attentions(
     def observe(call: AttentionCall, _: Role) -> None:
         layers.append(as_shares(call, call.weights()))
 
-    roles, output = _run(model, inputs, observe)
-    padding = _find_padding(roles, inputs, tokens)
+    roles, output = run_observed(model, inputs, observe)
+    padding = find_padding(roles, inputs, tokens)
     if roles.is_encoder_decoder:
         raise AttentionError(
             f"{describe_model(model)} is an encoder-decoder, whose cross-attention is not square",
@@ -89,7 +81,7 @@ def capture_attentions(
     return examples, output
 
 
-def capture_graphs(
+def capture_graphs(  # noqa: PLR0913 - one argument for each option
     model: nn.Module,
     inputs: Mapping[str, Any],
     *,
@@ -99,6 +91,7 @@ def capture_graphs(
     edges: str = "attention",
     target: Target | None = None,
     kept_heads: KeptHeads | None = None,
+    storage: Storage | None = None,
 ) -> tuple[list[AttentionGraph], Any]:
     """Run the model, and return its attention as graphs.
 
@@ -114,6 +107,7 @@ def capture_graphs(
     target: for edges that need a gradient, a function from the output of the model to the score
     [batch] to explain. By default the largest logit of the classes, or of the next token.
     kept_heads: also stores the attention weights of all heads.
+    storage: the type of the weights, and where they are; see `Storage`. For long inputs.
     Returns one AttentionGraph per example, and the output of the model.
     Raises AttentionError if the model has no attention, SelectionError for unknown edges,
     InputError for a residual_weight that does not fit the edges.
@@ -132,11 +126,13 @@ def capture_graphs(
         )
     elif weighting.needs == "contributions" or _is_measured(residual):
         roles, layers, output = _capture_contribution_edges(
-            model, inputs, weighting, heads, kept_heads
+            model, inputs, weighting, heads, kept_heads, storage or Storage()
         )
     else:
-        roles, layers, output = _capture_edges(model, inputs, weighting, heads, kept_heads)
-    padding = _find_padding(roles, inputs, tokens)
+        roles, layers, output = _capture_edges(
+            model, inputs, weighting, heads, kept_heads, storage or Storage()
+        )
+    padding = find_padding(roles, inputs, tokens)
     if kept_heads is not None:
         kept_heads.finish(padding, tokens)
     settings: dict[str, Any] = {
@@ -179,62 +175,13 @@ def capture_contributions(
     return [layers[i] for i in sorted(layers)], output
 
 
-def capture_rollout(
-    model: nn.Module,
-    inputs: Mapping[str, Any],
-    *,
-    tokens: Tokens = None,
-    heads: Heads = "mean",
-    residual_weight: ResidualWeight = 0.5,
-    positions: Positions = None,
-) -> tuple[list[Attribution], Any]:
-    """Run the model, and return the attention rollout of its last layer.
-
-    Layers are multiplied while the model runs, and only the product is kept, so that memory does
-    not grow with the number of layers.
-    The options are those of `capture_graphs`. positions: indices or texts of tokens; all by
-    default.
-    Returns one Attribution [1, positions, tokens] per example, and the output of the model.
-    """
-    rollout = RunningRollout(residual_weight)
-
-    def observe(call: AttentionCall, role: Role) -> None:
-        rollout.add(merge_call(call, heads), role)
-
-    roles, output = _run(model, inputs, observe)
-    padding = _find_padding(roles, inputs, tokens)
-    residual = resolve_residual(residual_weight, rollout.n_layers)
-    settings = {
-        "heads": describe_heads(heads),
-        "edges": "attention",
-        "residual_weight": residual[0] if len(set(residual)) == 1 else list(residual),
-        "to_layer": 0,
-        "normalize": "none",
-    }
-    examples = []
-    for example, product in enumerate(rollout.product()):
-        scores = padding.cut_product(product, roles.roles[-1], example)
-        labels = label_tokens(None if tokens is None else tokens[example], scores.shape[-1])
-        chosen = resolve_positions(labels, len(labels), positions)
-        examples.append(
-            Attribution(
-                scores=scores[list(chosen)][None],
-                tokens=labels,
-                method="rollout",
-                layers=(rollout.n_layers,),
-                positions=chosen,
-                settings=settings,
-            )
-        )
-    return examples, output
-
-
 def _capture_edges(
     model: nn.Module,
     inputs: Mapping[str, Any],
     weighting: EdgeWeighting,
     heads: Heads,
     kept_heads: KeptHeads | None,
+    storage: Storage,
 ) -> tuple[Roles, list[CapturedLayer], Any]:
     """Run the model, and return roles, the edges of each layer, and the output."""
     layers: list[CapturedLayer] = []
@@ -250,9 +197,9 @@ def _capture_edges(
         batch, _, n_queries, n_keys = call.shape
         _check_shape(edges, (batch, n_queries, n_keys), weighting)
         smallest.append(edges.amin())
-        layers.append(CapturedLayer(role, _normalize_rows(edges)))
+        layers.append(storage.store(role, _normalize_rows(edges)))
 
-    roles, output = _run(model, inputs, observe)
+    roles, output = run_observed(model, inputs, observe)
     _check_not_negative(smallest, weighting)
     return roles, layers, output
 
@@ -263,6 +210,7 @@ def _capture_contribution_edges(
     weighting: EdgeWeighting,
     heads: Heads,
     kept_heads: KeptHeads | None,
+    storage: Storage,
 ) -> tuple[Roles, list[CapturedLayer], Any]:
     """The same as `_capture_edges`, for edges or residual weights that come from contributions."""
     found: dict[int, CapturedLayer] = {}
@@ -285,7 +233,7 @@ def _capture_contribution_edges(
             edges = _normalize_rows(edges[..., :-1])
         else:
             own = torch.zeros_like(edges[..., 0])
-        found[layer.index] = CapturedLayer(role, edges, own)
+        found[layer.index] = storage.store(role, edges, own)
 
     roles, output, _ = run_contributions(model, inputs, observe, kept_heads)
     for i in roles.residual_only:
@@ -312,8 +260,8 @@ def _capture_gradient_edges(
         if kept_heads is not None:  # afterwards, because it caches tensors without gradients
             kept_heads.add(call, role)
 
-    roles, output = _run(model, inputs, observe, differentiable=True)
-    padding = _find_padding(roles, inputs, None)
+    roles, output = run_observed(model, inputs, observe, differentiable=True)
+    padding = find_padding(roles, inputs, None)
     scores = score_output(
         model,
         output,
@@ -359,7 +307,7 @@ def _normalize_rows(edges: Tensor) -> Tensor:
     """
     sums = edges.sum(-1, keepdim=True)
     is_done = ((sums - 1).abs() <= 1e-5) | (sums == 0)
-    return torch.where(is_done, edges, edges / sums)
+    return edges / torch.where(is_done, 1.0, sums)
 
 
 def _check_shape(edges: Any, expected: tuple[int, ...], weighting: EdgeWeighting) -> None:
@@ -420,12 +368,14 @@ def run_contributions(
             stream.start(call)
 
     with stream, stream.follow_modules(model):
-        roles, output = _run(model, inputs, begin, differentiable=differentiable, values=True)
+        roles, output = run_observed(
+            model, inputs, begin, differentiable=differentiable, values=True
+        )
         stream.finish()
     return roles, output, stream.last
 
 
-def _run(
+def run_observed(
     model: nn.Module,
     inputs: Mapping[str, Any],
     observe: Callable[[AttentionCall, Role], None],
@@ -453,7 +403,7 @@ def _run(
     return roles, output
 
 
-def _find_padding(roles: Roles, inputs: Mapping[str, Any], tokens: Tokens) -> Padding:
+def find_padding(roles: Roles, inputs: Mapping[str, Any], tokens: Tokens) -> Padding:
     """The padding of the captured layers. Raises ShapeError for a wrong number of examples."""
     sizes: dict[Role, int] = {}
     for role, shape in zip(roles.roles, roles.shapes, strict=True):

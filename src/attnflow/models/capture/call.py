@@ -120,6 +120,8 @@ class DotProductCall(AttentionCall):
     in_one_block: whether to compute the weights of all heads at once, which is faster for batches
     of short texts and takes more memory.
     known_weights: those of all heads and queries, if they were computed before.
+    window: how far a query sees at most, or None; only a hint, since the mask says it exactly.
+    logsumexp: [batch, heads, queries], of the scores of each query, if it is known.
     """
 
     module: nn.Module | None
@@ -135,6 +137,8 @@ class DotProductCall(AttentionCall):
     output_from_weights: bool = False
     in_one_block: bool = False
     known_weights: Tensor | None = None
+    window: int | None = None
+    logsumexp: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

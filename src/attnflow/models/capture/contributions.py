@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from attnflow.errors import AttentionError, InputError
-from attnflow.layers import Heads
+from attnflow.head_merge import Heads
 from attnflow.models.capture.call import AttentionCall, DotProductCall, describe_model
+from attnflow.models.capture.fused_attention import has_kernels, has_triton
 from attnflow.models.capture.steps import TracedLayer
 
 # How many numbers the vectors of one block may have.
@@ -24,11 +25,12 @@ BLOCK_SIZE = {"cpu": 2**22, "cuda": 2**27}
 # How far contributions may be from what the model added, relative to its length, by the bytes of a
 # number of the model.
 TOLERANCE = {2: 0.05, 4: 1e-3, 8: 1e-3}
+HALF_BOUND = 60000.0  # of numbers in float16
 TINY = 1e-6  # a layer that adds less than this adds nothing
 
 # The same for weights of all heads, where vectors are never stored; and the number of
 # multiplications of a layer from which that is faster than blocks of vectors.
-FUSED_BLOCK_SIZE = 2**23
+FUSED_BLOCK_SIZE = {"cpu": 2**23, "cuda": 2**27}
 FUSED_WORK = 2**24
 
 # Scores [batch, queries, parts] from vectors [batch, queries, parts, hidden], and what they add up
@@ -37,8 +39,10 @@ Score = Callable[[Tensor, Tensor], Tensor]
 
 # The scores [batch, queries, keys] of some queries without the vectors in between: from weights
 # [batch, heads, queries, keys], projected values [batch, heads, keys, hidden], the residual stream
-# (None in cross-attention), what all contributions add up to, and the index of the first query.
-FusedScore = Callable[[Tensor, Tensor, Tensor | None, Tensor, int], Tensor]
+# (None in cross-attention), what all contributions add up to, and the index of the first query. It
+# also takes `half`, whether the model computes in half precision, and `scale`, what values in
+# float16 were divided by.
+FusedScore = Callable[..., Tensor]
 
 
 class LayerContributions:
@@ -99,7 +103,7 @@ class LayerContributions:
         queries, hidden], to scores [batch, queries, parts].
         heads: "mean" for all heads summed, or the index of one head, which leaves the others out.
         norms: how many of the normalizations that follow the sum to apply to the vectors.
-        fused: computes the same as `function` in float32 on a CPU, for layers without gates.
+        fused: computes the same as `function` in float32, for layers without gates.
         Returns [batch, queries, keys]: the residual stream is part of the vector of the query's own
         position. In cross-attention, which has no such key, it comes last: [batch, queries,
         keys + 1].
@@ -234,22 +238,59 @@ class LayerContributions:
     def _can_fuse(self) -> bool:
         """Whether contributions are products that compiled code computes faster than torch."""
         work = prod(self.call.shape) * self.residual.shape[-1]
-        on_cpu = self.call.device.type == "cpu" and self.residual.dtype == torch.float32
-        return on_cpu and self._projects_first and work >= FUSED_WORK
+        is_compiled = self.call.device.type == "cpu" or (self.residual.is_cuda and has_triton())
+        is_single = self.residual.dtype == torch.float32
+        return is_compiled and is_single and self._projects_first and work >= FUSED_WORK
 
     def _score_fused(self, fused: FusedScore, heads: Heads, norms: int) -> Tensor:
         """Score keys by compiled code, [batch, queries, keys], some queries at a time."""
+        own, total = self._own(norms), self._total(norms)
+        if norms == 0 and heads == "mean" and self._is_half_on_gpu():
+            assert isinstance(self.call, DotProductCall)
+            from attnflow.models.capture.triton_kernels import weigh_heads
+
+            halves, scale = self._project_half()
+            weights = weigh_heads(self.call)
+            kept = None if self.is_cross else own
+            return fused(weights, halves, kept, total, 0, half=True, scale=scale)
         chosen = _choose_heads(heads, self.call)
         values = self._project(chosen, norms)
-        own, total = self._own(norms), self._total(norms)
-        step = FUSED_BLOCK_SIZE // (prod(self.call.shape[:2]) * self.call.shape[3])
+        half = self.call.value is not None and self.call.value.dtype.itemsize == 2
+        step = FUSED_BLOCK_SIZE[self.call.device.type] // (
+            prod(self.call.shape[:2]) * self.call.shape[3]
+        )
         rows_of_scores = []
         for rows, weights in self._weights(chosen, norms, step):
             kept = None if self.is_cross else own[:, rows]
             some_values = values[:, :, : weights.shape[-1]]
-            scores = fused(weights, some_values, kept, total[:, rows], rows.start)
+            scores = fused(weights, some_values, kept, total[:, rows], rows.start, half=half)
             rows_of_scores.append(self._pad(scores, -1))
         return torch.cat(rows_of_scores, dim=1)
+
+    def _is_half_on_gpu(self) -> bool:
+        """Whether kernels can compute weights and projected values in float16, without factors."""
+        return (
+            isinstance(self.call, DotProductCall)
+            and has_kernels(self.call)
+            and self.call.value.dtype.itemsize == 2
+            and self.call.sinks is None
+            and self._branch.scale is None
+        )
+
+    def _project_half(self) -> tuple[Tensor, Tensor]:
+        """The projected values [batch, heads, keys, hidden] in float16, and what they are in.
+
+        They are divided by a factor, so that no sum over the width of a head can overflow.
+        """
+        matrix = self._matrix(slice(None))
+        assert self.call.value is not None
+        values = self.call.value.to(torch.float32)
+        bound = matrix.abs().sum(1).amax() * torch.linalg.vector_norm(values, torch.inf)
+        scale = (bound / HALF_BOUND).clamp_min(torch.finfo(torch.float32).tiny)
+        # Half of the factor on each side, so that neither leaves the range of float16.
+        unit = matrix.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)
+        halves = self.call.for_heads((values * (unit / scale)).to(torch.float16))
+        return halves @ (matrix / unit).to(torch.float16), scale.reshape(1)
 
     @property
     def _projects_first(self) -> bool:

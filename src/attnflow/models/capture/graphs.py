@@ -1,7 +1,7 @@
 """From the captured layers of a batch to one AttentionGraph per example, without padding.
 
 `Padding` knows which positions of each example are tokens, and cuts layers down to them;
-`build_graphs` builds the graphs. `RunningRollout` multiplies layers instead, as they come.
+`build_graphs` builds the graphs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,16 @@ import torch
 from torch import Tensor
 
 from attnflow.arrays import to_numpy
-from attnflow.attentions import Kept, cut_layer, kept_positions
-from attnflow.errors import AttentionError, ShapeError
+from attnflow.attentions import (
+    Kept,
+    check_rows,
+    cut_layer,
+    kept_positions,
+    label_tokens,
+)
+from attnflow.errors import AttentionError, ShapeError, check_choice
 from attnflow.graph import AttentionGraph
-from attnflow.layers import ResidualWeight, is_causal
-from attnflow.methods.rollout import add_layer
+from attnflow.layers import ResidualWeight, is_causal, resolve_causal
 from attnflow.models.capture.roles import Role
 
 # Padding masks among the inputs of a model, and whether they mark tokens or padding.
@@ -71,16 +76,43 @@ class Padding:
             )
         return cut
 
-    def cut_product(self, product: Tensor, role: Role, example: int) -> Tensor:
-        """Cut one example's rollout [positions, tokens] down to its tokens.
+    def cut_rows(self, rows: Tensor, role: Role, example: int) -> Tensor:
+        """Cut rows [rows, tokens] of one example's rollout down to its tokens.
 
-        role: that of the last layer; in an encoder-decoder, encoder positions come first.
+        role: that of the last layer.
+        Raises AttentionError if a token attends to padding.
         """
-        kept = self.own[example]
-        if role != "self":
-            kept = np.concatenate([kept, self.decoder[example]])
-        cut: Tensor = cut_layer(product[None], kept, f"the rollout of example {example}")
-        return cut[0]
+        kept = self._kept(role, example)
+        cut = rows[:, _indices(kept, rows)]
+        lost = float((rows.sum(-1) - cut.sum(-1)).max())
+        if lost > TOLERANCE:
+            raise AttentionError(
+                f"in the rollout of example {example}, a token gives {lost:.3g} of its attention "
+                "to padding",
+                expected="no attention to padding",
+                fix="Pass the mask of the tokenizer as attention_mask, with 1 for tokens and 0 for "
+                "padding.",
+            )
+        return cut
+
+    def places(self, positions: Sequence[int], role: Role, example: int) -> list[int]:
+        """Where positions among the tokens of an example are, with padding counted.
+
+        role: that of the last layer.
+        """
+        tokens = np.flatnonzero(self._kept(role, example))
+        return [int(place) for place in tokens[list(positions)]]
+
+    def n_tokens(self, role: Role, example: int) -> int:
+        """The number of tokens of an example, those of the encoder included."""
+        return int(self._kept(role, example).sum())
+
+    def _kept(self, role: Role, example: int) -> Kept:
+        """Which positions are tokens; in an encoder-decoder, encoder positions come first."""
+        if role == "self":
+            return self.own[example]
+        kept: Kept = np.concatenate([self.own[example], self.decoder[example]])
+        return kept
 
     def attends_backwards(self, layers: Sequence[Tensor]) -> bool:
         """Whether no token attends to a later token, in layers [batch, heads, queries, keys]."""
@@ -104,12 +136,51 @@ class CapturedLayer:
     own: [batch, queries], the weight of the residual connection of each position; None for edges
     that get it from the option residual_weight.
     share: [batch, queries], the weight of the row of edges beside it; 1 - own by default.
+    later: the largest edge to a later position, if it was computed before the edges were rounded.
     """
 
     role: Role
     edges: Tensor
     own: Tensor | None = None
     share: Tensor | None = None
+    later: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How graphs are stored while they are captured.
+
+    dtype: the type of the weights: "float32", or "float16" or "bfloat16", which take half of the
+    memory. Weights are computed in float32 and then rounded; methods compute in float32.
+    offload: whether each layer moves to the memory of the host, so that the device holds only one.
+    """
+
+    dtype: str = "float32"
+    offload: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("dtype", self.dtype, tuple(STORED_TYPES))
+        check_choice("offload", self.offload, (False, True))
+
+    def store(self, role: Role, edges: Tensor, own: Tensor | None = None) -> CapturedLayer:
+        """Round and move one layer. Before that, do what would be slow or inexact afterwards.
+
+        edges: [batch, queries, keys]; they are changed.
+        """
+        if self == Storage() or role != "self":
+            return CapturedLayer(role, edges, own)
+        edges.diagonal(dim1=1, dim2=2).add_(edges.sum(-1) == 0)  # rows of 0 attend to themselves
+        later = edges.triu(1).amax()
+        if self.dtype != "float32":
+            edges = edges.to(STORED_TYPES[self.dtype])
+        return CapturedLayer(role, edges.cpu() if self.offload else edges, own, later=later)
+
+
+STORED_TYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
 
 
 def build_graphs(
@@ -134,10 +205,10 @@ def build_graphs(
             parts[layer.role].append(cut)
         labels = None if tokens is None else tokens[example]
         if parts["self"]:
-            matrices = [_fill_empty_rows(layer) for layer in _on_one_device(parts["self"])]
-            graph = AttentionGraph.from_weights(
-                torch.stack(matrices), tokens=labels, residual_weight=residual_weight
-            )
+            later = [layer.later for layer in layers if layer.later is not None]
+            is_stored = len(later) == len(layers) and bool(padding.own[example].all())
+            causal = all(float(edge) == 0 for edge in later) if is_stored else None
+            graph = _build_stack(parts["self"], labels, residual_weight, causal)
         else:
             graph = _join_encoder_decoder(parts, labels, residual_weight)
         if layers[0].own is not None:
@@ -175,66 +246,6 @@ def _add_own_weights(
     return replace(graph, weights=weights, attention=attention, residual_weights=None)
 
 
-class RunningRollout:
-    """The rollout of the layers that have run so far, for a batch.
-
-    own: [batch, n, n], positions of the model, or of its encoder, over input tokens.
-    decoder: [batch, m, n + m], positions of the decoder over tokens of encoder and decoder.
-    """
-
-    def __init__(self, residual_weight: ResidualWeight) -> None:
-        self.residual_weight = residual_weight
-        self.n_layers = 0
-        self.own: Tensor | None = None
-        self.decoder: Tensor | None = None
-
-    def add(self, layer: Tensor, role: Role) -> None:
-        """Add a layer [batch, queries, keys], without its residual connection, on top."""
-        residual = self._next_residual()
-        if self.own is not None:
-            layer = layer.to(self.own.device)
-        if role in ("self", "encoder"):
-            if self.own is not None and self.own.shape != layer.shape:
-                return  # positions changed: Roles.finish raises the error after the model has run
-            self.own = add_layer(self.own, layer, residual)
-        elif role == "decoder":
-            below = self._identity(layer) if self.decoder is None else self.decoder
-            self.decoder = add_layer(below, layer, residual)
-        else:
-            assert self.own is not None
-            assert self.decoder is not None
-            encoder, decoder = self.decoder.tensor_split([self.own.shape[-1]], dim=-1)
-            attended = add_layer(self.own, layer, residual, carried=encoder)
-            self.decoder = torch.cat([attended, residual * decoder], dim=-1)
-
-    def product(self) -> Tensor:
-        """The rollout [batch, positions, tokens] of the whole model."""
-        assert self.own is not None
-        if self.decoder is None:
-            return self.own
-        n_decoder = self.decoder.shape[1]
-        encoder = torch.nn.functional.pad(self.own, (0, n_decoder))
-        return torch.cat([encoder, self.decoder], dim=1)
-
-    def _next_residual(self) -> float:
-        """The residual weight of the next layer; the last weight if there are too few.
-
-        The number of layers is known, and checked, only after the model has run.
-        """
-        layer, self.n_layers = self.n_layers, self.n_layers + 1
-        if isinstance(self.residual_weight, int | float):
-            return float(self.residual_weight)
-        return float(self.residual_weight[min(layer, len(self.residual_weight) - 1)])
-
-    def _identity(self, layer: Tensor) -> Tensor:
-        """The rollout of the decoder before its first layer: each position is its own token."""
-        assert self.own is not None
-        batch, n_decoder = layer.shape[:2]
-        identity = torch.eye(n_decoder, dtype=self.own.dtype, device=self.own.device)
-        identity = torch.nn.functional.pad(identity, (self.own.shape[-1], 0))
-        return identity.expand(batch, *identity.shape)
-
-
 def check_examples(tokens: Sequence[Sequence[str]] | None, n_examples: int) -> None:
     """Raise ShapeError unless there are tokens for each example, or none at all."""
     if tokens is not None and len(tokens) != n_examples:
@@ -264,6 +275,28 @@ def _indices(kept: Kept, like: Tensor) -> Tensor:
 def _on_one_device(layers: Sequence[Tensor]) -> list[Tensor]:
     """Move layers to the device of the first; a model may be spread over several devices."""
     return [layer.to(layers[0].device) for layer in layers]
+
+
+def _build_stack(
+    layers: Sequence[Tensor],
+    tokens: Sequence[str] | None,
+    residual_weight: ResidualWeight,
+    causal: bool | None,
+) -> AttentionGraph:
+    """The graph of a single stack; each layer [n, n] is copied once, into the stack.
+
+    causal: known for layers that were stored, which are not checked again; None for others.
+    """
+    n = layers[0].shape[-1]
+    stacked = layers[0].new_empty(len(layers), n, n)
+    for i, layer in enumerate(layers):
+        matrix = stacked[i].copy_(layer)
+        if causal is None:
+            matrix.diagonal().add_(matrix.sum(-1) == 0)  # rows of 0 attend to themselves
+            check_rows(matrix, f"layer {i + 1}", leading="example")
+            matrix.div_(matrix.sum(-1, keepdim=True))
+    causal = resolve_causal(stacked, None) if causal is None else causal and n > 1
+    return AttentionGraph.from_checked(stacked, label_tokens(tokens, n), residual_weight, causal)
 
 
 def _fill_empty_rows(layer: Tensor) -> Tensor:

@@ -5,15 +5,17 @@ memory at once. `merge_edges` merges edges that were computed for each head. `Ke
 weights of all heads in half precision.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attnflow.attentions import Attentions, rescale_rows
-from attnflow.layers import Heads, merge_heads
-from attnflow.models.capture.call import AttentionCall, DotProductCall, Scratch
+from attnflow.arrays import rescale_rows
+from attnflow.attentions import Attentions
+from attnflow.head_merge import Heads, merge_heads
+from attnflow.models.capture.call import BLOCK_SIZE, AttentionCall, DotProductCall, Scratch
+from attnflow.models.capture.fused_attention import attend, has_kernels
 from attnflow.models.capture.graphs import Padding
 from attnflow.models.capture.roles import Role
 
@@ -41,14 +43,29 @@ def merge_call(call: AttentionCall, heads: Heads) -> Tensor:
     if isinstance(heads, int) and -n_heads <= heads < n_heads:
         first = heads % n_heads
         return as_shares(call, call.weights(slice(first, first + 1)))[:, 0]
+    if heads == "mean" and _has_cheap_output(call):
+        from attnflow.models.capture.triton_kernels import average_heads
+
+        return average_heads(call)
     if isinstance(heads, str) and heads in COMBINE:
         merged = _combine_heads(call, heads)
         if heads == "min":  # may leave a row empty, which merge_heads refuses
             return merge_examples(merged[:, None], heads, call.layer)
-        # The sum is 0 only for padding in models that return weights; such rows stay 0.
-        sums = merged.sum(-1, keepdim=True).clamp_min_(torch.finfo(merged.dtype).tiny)
-        return merged.div_(sums)
+        return _rescale_merged(merged)
     return merge_examples(as_shares(call, call.weights()), heads, call.layer)
+
+
+def _rescale_merged(merged: Tensor) -> Tensor:
+    """Divide rows by their sums, which are 0 only for some padding; such rows stay 0."""
+    sums = merged.sum(-1, keepdim=True).clamp_min_(torch.finfo(merged.dtype).tiny)
+    return merged.div_(sums)
+
+
+def _has_cheap_output(call: AttentionCall) -> bool:
+    """Whether a kernel averages the heads, and nothing else needs the weights of single heads."""
+    if not isinstance(call, DotProductCall) or not has_kernels(call):
+        return False
+    return attend(call) or not call.output_from_weights
 
 
 def _combine_heads(call: AttentionCall, heads: str) -> Tensor:
@@ -81,6 +98,29 @@ def _combine_heads(call: AttentionCall, heads: str) -> Tensor:
                 combine(part, matrix, out=part)
     assert merged is not None
     return merged
+
+
+def merge_rows(call: AttentionCall, heads: Heads) -> Iterator[tuple[slice, Tensor]]:
+    """Some queries at a time, and their merged weights [batch, queries, keys]; rows sum to 1.
+
+    For a function of heads, all queries come at once.
+    """
+    batch, n_heads, n_queries, n_keys = call.shape
+    if not isinstance(heads, str | int):
+        yield slice(0, n_queries), merge_call(call, heads)
+        return
+    step = BLOCK_SIZE.get(call.device.type, BLOCK_SIZE["cuda"]) // (batch * n_heads * n_keys)
+    step = min(max(step, 1), n_queries)
+    for first in range(0, n_queries, step):
+        rows = slice(first, min(first + step, n_queries))
+        weights = as_shares(call, call.weights(rows=rows))
+        if isinstance(heads, int) and -n_heads <= heads < n_heads:
+            yield rows, weights[:, heads]
+        elif heads in ("mean", "max"):
+            _, reduce = COMBINE[str(heads)]
+            yield rows, _rescale_merged(reduce(weights, dim=1))
+        else:
+            yield rows, merge_examples(weights, heads, call.layer)
 
 
 def merge_edges(edges: Tensor, heads: Heads, layer: str) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnflow.errors import AttentionError
-from attnflow.layers import Heads
+from attnflow.head_merge import Heads
 from attnflow.models.capture import transformers_hooks
 from attnflow.models.capture.call import (
     AttentionCall,
@@ -22,6 +22,7 @@ from attnflow.models.capture.call import (
     name_layers,
 )
 from attnflow.models.capture.forward import check_arguments
+from attnflow.models.capture.fused_attention import has_kernels
 from attnflow.models.capture.merge import merge_call
 from attnflow.models.capture.mixers import find_mixers
 from attnflow.models.capture.roles import Roles
@@ -54,11 +55,11 @@ def run_padded(
 
     def observe(call: AttentionCall) -> None:
         assert isinstance(call, DotProductCall)
-        call.output_from_weights = call.value.dtype == torch.float32
+        call.output_from_weights = call.value.dtype == torch.float32 and not has_kernels(call)
         call.in_one_block = heads == "mean" and _is_plain(call)
         layers.append(merge_call(call, heads))
 
-    observed = transformers_hooks.observe_thread(name_layers(model, observe))
+    observed = transformers_hooks.observe_thread(model, name_layers(model, observe))
     with evaluation_mode(model), torch.inference_mode(), observed:
         output = model(**inputs)
     batch, n = inputs["input_ids"].shape

@@ -174,7 +174,9 @@ class ResidualStream(TorchFunctionMode):
                 self.lost[id(result)] = result
             elif not self._only_scales(name, args):
                 self.recent[id(result)] = result
-        elif name in SHAPES or (name == "getitem" and result.shape == args[0].shape):
+        elif self._find(args[0]) is sources[0] and (
+            name in SHAPES or (name == "getitem" and result.shape == args[0].shape)
+        ):
             source = sources[0]
             swapped = {*args[1:3]} if name in {"transpose", "swapaxes"} else set()
             turned = source.sequence_first != (swapped == {0, 1} and source.map.matrix is not None)

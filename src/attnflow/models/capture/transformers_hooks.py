@@ -29,11 +29,15 @@ UNSUPPORTED = ("cache", "indices", "block_indices", "block_table")
 
 @dataclass(frozen=True)
 class _Observation:
-    """The observer of a thread. eager: ids of configurations that were set to eager attention."""
+    """The observer of a thread. eager: ids of configurations that were set to eager attention.
+
+    needs_masks: whether causal masks are made for the model, see `needs_masks`.
+    """
 
     observer: Observer
     returns_weights: bool = False
     eager: frozenset[int] = frozenset()
+    needs_masks: bool = False
 
 
 # A context variable: other threads may run the same model at the same time without an observer.
@@ -53,7 +57,8 @@ def observe_model(model: nn.Module, observer: Observer, *, returns_weights: bool
     with _switch_lock:
         before = [(config, config._attn_implementation) for config in _configs(model)]
         eager = frozenset(id(config) for config, name in before if name == "eager")
-        token = _observation.set(_Observation(observer, returns_weights, eager))
+        observation = _Observation(observer, returns_weights, eager, needs_masks(model))
+        token = _observation.set(observation)
         try:
             for part in outermost_models(model):
                 part.set_attn_implementation(HOOK)
@@ -76,16 +81,28 @@ def install_hooks(model: nn.Module) -> None:
 
 
 @contextmanager
-def observe_thread(observer: Observer) -> Iterator[None]:
+def observe_thread(model: nn.Module, observer: Observer) -> Iterator[None]:
     """Show the attention calls of this thread to the observer, for models with `install_hooks`.
 
     Several threads can run one model at the same time, each with its own observer.
     """
-    token = _observation.set(_Observation(observer))
+    token = _observation.set(_Observation(observer, needs_masks=needs_masks(model)))
     try:
         yield
     finally:
         _observation.reset(token)
+
+
+def needs_masks(model: nn.Module) -> bool:
+    """Whether causal attention of the model needs its mask.
+
+    "sdpa" leaves out masks that are causal only, and asks the module whether it is causal. Models
+    that know "eager" attention only never ask, and may be wrong about it (BigBird-Pegasus).
+    """
+    parts = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
+    return not all(part._supports_sdpa for part in parts) and not all(
+        getattr(module, "is_causal", True) for module in model.modules()
+    )
 
 
 def uses_registry(model: nn.Module) -> bool:
@@ -128,6 +145,8 @@ def compute_attention(  # noqa: PLR0913, PLR0917 - the registry sets the signatu
     _check_supported(module, dropout, kwargs)
     if is_causal is None:
         is_causal = bool(getattr(module, "is_causal", True))
+    if is_causal and getattr(attention_mask, "is_only_causal", False):
+        attention_mask = None
     observation = _observation.get()
     eager = observation is not None and id(getattr(module, "config", None)) in observation.eager
     beyond_sdpa = softcap is not None or s_aux is not None
@@ -143,6 +162,7 @@ def compute_attention(  # noqa: PLR0913, PLR0917 - the registry sets the signatu
         position_bias=position_bias,
         softcap=softcap,
         sinks=s_aux,
+        window=kwargs.get("sliding_window"),
         output_from_weights=eager or beyond_sdpa or prefers_weights(query, attention_mask),
     )
     weights = None
@@ -184,9 +204,21 @@ def _check_supported(module: nn.Module, dropout: float, kwargs: dict[str, Any]) 
             )
 
 
+def _make_mask(*args: Any, **kwargs: Any) -> Tensor | None:
+    """Make the mask of "sdpa", and for some models also one that is causal only."""
+    mask: Tensor | None = sdpa_mask(*args, **kwargs)
+    observation = _observation.get()
+    is_skipped = mask is None and kwargs.get("allow_is_causal_skip", True)
+    if is_skipped and observation is not None and observation.needs_masks:
+        mask = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
+        if mask is not None:
+            mask.is_only_causal = True  # type: ignore[attr-defined]
+    return mask
+
+
 def _register() -> None:
     AttentionInterface.register(HOOK, compute_attention)
-    AttentionMaskInterface.register(HOOK, sdpa_mask)
+    AttentionMaskInterface.register(HOOK, _make_mask)
 
 
 def _has_own_layers(model: PreTrainedModel) -> bool:

@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 HEADING = re.compile(r"(?P<version>\d+\.\d+\.\d+\S*) \((?P<date>\d{4}-\d{2}-\d{2})\)")
 KINDS = ("Added", "Changed", "Fixed", "Removed")
+VERSIONS = {"pyproject.toml": r'^(version = ")[^"]*', "CITATION.cff": r"^(version: ).*"}
 FIRST = "0.1.0"  # a list without kinds
 
 
@@ -155,6 +156,10 @@ def main(arguments: list[str]) -> int:
             return 0
         case ["--arrange", version, day]:
             path.write_text(arrange(changelog, version, day), encoding="utf-8")
+            for name, pattern in VERSIONS.items():
+                text = (ROOT / name).read_text(encoding="utf-8")
+                text = re.sub(pattern, rf"\g<1>{version}", text, count=1, flags=re.MULTILINE)
+                (ROOT / name).write_text(text, encoding="utf-8")
             return 0
         case ["--release", version]:
             problem = find_problem(changelog, version, release=True)

@@ -82,6 +82,14 @@ def test_the_text_says_what_is_compiled_and_which_caches_can_be_written(monkeypa
     assert "does not exist yet" in lines["models from the hub"]
 
 
+def test_a_solver_that_cannot_be_stored_is_not_told_to_be_warmed_up(monkeypatch):
+    solver = (dict.fromkeys(warmup.PARTS, False), None, None)
+    monkeypatch.setattr(doctor, "_check_solver", lambda: solver)
+    shown = run("doctor").stdout
+    assert "attnflow warmup" not in shown
+    assert "NUMBA_CACHE_DIR" in shown
+
+
 def test_a_file_in_the_way_of_a_cache_makes_it_unwritable(tmp_path):
     (tmp_path / "file").write_text("")
     assert not doctor._is_writable(tmp_path / "file" / "cache")

@@ -84,7 +84,7 @@ def test_widths_are_shares_and_the_minimum_cut_has_a_color_of_its_own():
     assert rollout[(1, 0, 0)] == pytest.approx(0.75 / 0.25 * rollout[(1, 0, 1)])
     # The flow from a to b is 0.25 through b, and 0.4 of what layer 1 lets pass.
     assert flow[(0, 0, 1)] == pytest.approx(0.4 / 0.25 * flow[(0, 1, 1)])
-    lines = display.axes_[1].findobj(PathCollection)[0]
+    lines: Any = display.axes_[1].findobj(PathCollection)[0]
     orange = [
         curve
         for curve, color in zip(flow, lines.get_edgecolor(), strict=True)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 
+SOLVER_CACHE = "compiled solver"
+
+
 @dataclass(frozen=True)
 class Extra:
     """Optional packages of attnflow.
@@ -175,7 +178,7 @@ def _find_caches(solver: str | None) -> list[Folder]:
         "measurements of `reproduce`": default_cache(),
     }
     if solver is not None:
-        folders = {"compiled solver": Path(solver), **folders}
+        folders = {SOLVER_CACHE: Path(solver), **folders}
     return [
         Folder(purpose, str(path), path.is_dir(), _is_writable(path))
         for purpose, path in folders.items()
@@ -195,17 +198,20 @@ def print_diagnosis(diagnosis: Diagnosis) -> None:
     _print_rows("Packages", _list_packages(diagnosis))
     _print_rows("Extras", _list_extras(diagnosis.extras))
     _print_rows("Devices", diagnosis.devices)
+    stored = any(folder.purpose == SOLVER_CACHE for folder in diagnosis.caches)
     states = {True: "compiled", False: "not compiled: attnflow warmup", None: "needs torch"}
+    if not stored:
+        states[False] = "compiled by each process again: see caches"
     solver = {name: states[state] for name, state in diagnosis.solver.items()}
     _print_rows("Solver", solver or {"cannot be loaded": str(diagnosis.solver_problem)})
-    _print_rows(
-        "Caches",
-        {
-            folder.purpose: f"{folder.path} ({'' if folder.writable else 'NOT '}writable"
-            f"{'' if folder.exists else ', does not exist yet'})"
-            for folder in diagnosis.caches
-        },
-    )
+    caches = {
+        folder.purpose: f"{folder.path} ({'' if folder.writable else 'NOT '}writable"
+        f"{'' if folder.exists else ', does not exist yet'})"
+        for folder in diagnosis.caches
+    }
+    if solver and not stored:
+        caches[SOLVER_CACHE] = "NOWHERE: set NUMBA_CACHE_DIR to a folder that can be written"
+    _print_rows("Caches", caches)
 
 
 def _list_packages(diagnosis: Diagnosis) -> dict[str, str]:

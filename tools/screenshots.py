@@ -39,7 +39,7 @@ SOURCE = "The keys to the cabinet are on the table, and the key to the car is lo
 PARIS = 40  # token index
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
 SCHEMES = ("light", "dark")
-DARK = ("text", "flow", "answer", "alignment")  # shots in both schemes; the others in light only
+DARK = ("text", "flow")  # shots in both schemes; the others in light only
 DIGITS = Path(__file__).parents[1] / "examples" / "digits_vit.py"
 
 
@@ -51,7 +51,7 @@ class Shot:
     page: Path
     state: dict[str, Any]
     width: int = 1080
-    colors: int = 160  # of the palette; 0 to keep all colors, for images
+    colors: int = 40  # of the palette; 0 to keep all colors, for images
 
 
 def train_digits(folder: Path) -> Path:

@@ -29,8 +29,7 @@ import torch
 from torch import Tensor
 
 from attnflow.methods.rollout import rollout
-from attnflow.models import capture_graphs, capture_rollout
-from attnflow.models.capture.graphs import Storage
+from attnflow.models import Storage, capture_graphs, capture_rollout
 from attnflow.optional import import_optional
 from benchmarks.capture import read_memory
 

@@ -46,6 +46,11 @@ def test_the_example_of_hybrid_models_prints_what_it_says():
         assert printed.getvalue() == expected
 
 
+def test_the_examples_of_long_inputs_print_what_they_say():
+    text = (DOCS / "long-context.md").read_text(encoding="utf-8")
+    assert fill_page(text) == text, "run: python -m tools.fill_outputs docs/long-context.md"
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Recommended:UserWarning")
 def test_the_examples_of_answers_print_what_they_say(monkeypatch):

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def test_options_of_rollout(kept, unkept, options):
 
 def test_batches_and_other_positions():
     texts = [TEXT, "the key"]
-    options = {"edges": "attention", "position": 1}
+    options: Any = {"edges": "attention", "position": 1}
     for few, whole in zip(
         explain(texts, MODEL, keep_graph=False, **options),
         explain(texts, MODEL, **options),
@@ -109,7 +110,7 @@ def test_settings_that_need_a_graph(options):
 
 def test_unknown_choices_are_refused():
     with refusal(InputError, "keep_graph", "'no'"):
-        explain(TEXT, MODEL, keep_graph="no")
+        explain(TEXT, MODEL, keep_graph="no")  # type: ignore[call-overload]
 
 
 def test_rows_by_hand():

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         capture_contributions,
         capture_graphs,
     )
+    from attnflow.models.capture.graphs import Storage
     from attnflow.models.capture.rollout_capture import capture_rollout
     from attnflow.models.capture.row_rollout import Memory
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _CAPTURE = "attnflow.models.capture."
 _PLACES = {
     "Memory": _CAPTURE + "row_rollout",
+    "Storage": _CAPTURE + "graphs",
     "capture_attentions": _CAPTURE + "api",
     "capture_contributions": _CAPTURE + "api",
     "capture_graphs": _CAPTURE + "api",
@@ -32,6 +34,7 @@ _PLACES = {
 
 __all__ = [
     "Memory",
+    "Storage",
     "capture_attentions",
     "capture_contributions",
     "capture_graphs",

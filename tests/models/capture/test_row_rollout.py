@@ -1,5 +1,7 @@
 """Rollout of a few positions without matrices of all pairs, compared with the rollout of graphs."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from attnflow.models.capture.row_products import multiply_rows
 from tests.models.tiny import TINY
 from tests.refusal import refusal
 
-CLOSE = {"rtol": 0, "atol": 1e-5}
+CLOSE: Any = {"rtol": 0, "atol": 1e-5}
 EAGER = ("gemma2", "deberta-v2", "gpt-oss")
 
 

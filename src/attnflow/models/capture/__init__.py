@@ -12,7 +12,12 @@ The life of one captured layer:
    need a gradient.
 5. The hook returns the output of the layer, and the model goes on to the next.
 6. After the pass, `graphs` cuts each example down to its tokens, and builds one AttentionGraph per
-   example. `capture_rollout` multiplies layers in step 4 instead.
+   example.
+
+`rollout_capture` has no graph. All positions: layers are multiplied in step 4. A few positions:
+`row_rollout` keeps queries and keys in step 4, and multiplies rows with the layers afterwards, top
+layer first, block by block (`row_products`). `fused_attention` gets the log-sum-exp that this needs
+from the kernels of torch; `triton_kernels` and `triton_proximity` are kernels for NVIDIA GPUs.
 
 For edges that need what positions add to each other, `residual_stream` follows the output of each
 layer to the residual stream, as a composition of `steps`, which are `affine` maps, and

@@ -90,7 +90,7 @@ def _choose(
     query: Tensor, key: Tensor, value: Tensor, call: DotProductCall, *, grouped: bool
 ) -> Any:
     """The kernel that scaled_dot_product_attention would run."""
-    chosen: Any = torch._fused_sdp_choice(  # type: ignore[attr-defined]
+    chosen: Any = torch._fused_sdp_choice(
         query, key, value, None, 0.0, call.causal, scale=call.scaling, enable_gqa=grouped
     )
     return SDPBackend(chosen)

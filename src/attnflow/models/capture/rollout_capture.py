@@ -5,7 +5,7 @@ product is kept. A few positions: queries and keys are kept, and the rows of the
 multiplied with the layers afterwards, top layer first (`row_rollout`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -61,10 +61,9 @@ def capture_rollout(
     take; see `Memory`.
     Returns one Attribution [1, positions, tokens] per example, and the output of the model.
     """
+    capture: Callable[..., _Captured] = _capture_all
     if _count(positions) <= FEW_POSITIONS:
         capture = partial(_capture_rows, memory=memory or Memory())
-    else:
-        capture = _capture_all
     captured = capture(model, inputs, tokens, heads, residual_weight, positions)
     residual = captured.residual
     settings = {

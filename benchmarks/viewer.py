@@ -3,7 +3,9 @@
 Hovering: the pointer moves across each view of 128 tokens x 12 layers, once every frame, and the
 times between frames are kept. Switching: the layer of 512 tokens x 12 layers is changed with its
 slider, and time runs until the new numbers are on screen: painted, with nothing left to load.
-"First" is a layer that was not looked at before, "again" one that was. Everything is shown from
+"First" is a layer that was not looked at before, "again" one that was. Flow: the page computes the
+flow of another position, with workers, while the pointer moves; time runs until it is on screen.
+With --model, of a text of 512 tokens that a language model reads. Everything else is shown from
 single HTML files, made from random attention; heads, 12 a layer, from one of 4 layers. Needs
 Chromium, as the tests in a browser do.
 
@@ -76,6 +78,25 @@ SWITCH = """async (layer) => {
   return performance.now() - start;
 }"""
 
+# Time until the page has computed a flow, and the times between frames while the pointer moves.
+COMPUTE = """async () => {
+  const shadow = document.getElementById("attnflow").shadowRoot;
+  const status = shadow.querySelector("[data-testid=progress]");
+  const tokens = [...shadow.querySelectorAll("[data-testid=token]")];
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  const start = performance.now();
+  const gaps = [];
+  let before = await frame();
+  for (let i = 0; status.textContent !== "" || performance.now() - start < 300; i++) {
+    tokens[i % tokens.length].dispatchEvent(new PointerEvent("pointerover",
+      { bubbles: true, composed: true }));
+    const now = await frame();
+    gaps.push(now - before);
+    before = now;
+  }
+  return { ms: performance.now() - start, gaps };
+}"""
+
 
 def make_explanation(n_tokens: int, n_heads: int, n_layers: int = LAYERS) -> Explanation:
     """One of random attention, sharp enough to have structure."""
@@ -141,19 +162,63 @@ def switching(browser: Any, file: Path, heads: Path) -> dict[str, Any]:
     return found
 
 
+def computing(browser: Any, explanation: Explanation, folder: Path) -> dict[str, Any]:
+    """Seconds until the page has the flow of positions that were not computed in advance."""
+    file = explanation.to_html(folder / "flow.html", keep_heads=False)
+    n_tokens = len(explanation.tokens)
+    found: dict[str, Any] = {"tokens": n_tokens, "layers": explanation.graph.n_layers}
+    for position in (n_tokens - 8, n_tokens // 2):
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        state = {"method": "flow", "positions": [position]}
+        page.goto(f"{file.as_uri()}#{quote(json.dumps(state))}")
+        page.wait_for_function(
+            "() => document.getElementById('attnflow').shadowRoot"
+            ".querySelector('[data-testid=progress]').textContent.includes('flow')",
+            timeout=120_000,
+        )
+        result = page.evaluate(COMPUTE)
+        found[f"position {position}"] = {
+            "seconds": round(result["ms"] / 1000, 2),
+            "frame_median_ms": round(median(result["gaps"]), 1),
+            "frame_p95_ms": round(quantiles(result["gaps"], n=20)[-1], 1),
+        }
+        page.close()
+    print(f"flow: {found}", flush=True)
+    return found
+
+
+def read_text(model: str, n_tokens: int) -> Explanation:
+    """The first tokens of the project's README, read by a language model."""
+    from attnflow import explain
+    from attnflow.models.loading import load_model
+
+    loaded = load_model(model)
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    ids = loaded.tokenizer(text)["input_ids"][:n_tokens]
+    explanation: Explanation = explain(ids, loaded, keep_heads=False)
+    return explanation
+
+
 def main() -> None:
     from playwright.sync_api import sync_playwright
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--frames", type=int, default=360, help="frames of hovering a view")
+    parser.add_argument("--model", help="a language model, for the flow that the page computes")
+    parser.add_argument("--only-flow", action="store_true", help="measure only that; write nothing")
     options = parser.parse_args()
     chromium = os.environ.get("CHROMIUM") or "/usr/bin/chromium"
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        read = read_text(options.model, 512) if options.model else make_explanation(512, 1)
+        flow = computing(browser, read, Path(folder))
+        if options.only_flow:
+            browser.close()
+            return
         short = make_explanation(128, 12).to_html(Path(folder) / "128.html")
         long = make_explanation(512, 1).to_html(Path(folder) / "512.html")
         heads = make_explanation(512, 12, 4).to_html(Path(folder) / "heads.html", keep_heads=True)
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         results = {
             "date": datetime.now(UTC).date().isoformat(),
             "machine": f"{platform.machine()}, {os.cpu_count()} processors, no GPU",
@@ -163,6 +228,7 @@ def main() -> None:
                 "layers": LAYERS,
                 "views": hovering(browser, short, options.frames),
             },
+            "flow": flow,
             "switch": {"tokens": 512, "layers": LAYERS, "views": switching(browser, long, heads)},
         }
         browser.close()

@@ -216,10 +216,13 @@ def _continue_text(tokenizer: Any, prompt: EncodedText, text: str) -> list[int]:
     line = tokenizer("\n", add_special_tokens=False)["input_ids"]
     if locate_tokens(tokenizer, tokenizer(text, add_special_tokens=False)["input_ids"])[0] != text:
         prompts.append(("\n", line, (False,)))
+    unknown = getattr(tokenizer, "unk_token_id", None)
     for before, known, adds_special in prompts:
+        if not known or known[-1] == unknown:  # which may swallow the start of the text
+            continue
         for special in adds_special:
             both = tokenizer(before + text, add_special_tokens=special)["input_ids"]
-            if known and both[: len(known)] == known and len(both) > len(known):
+            if both[: len(known)] == known and len(both) > len(known):
                 return [int(i) for i in both[len(known) :]]
     return [int(i) for i in tokenizer(text, add_special_tokens=False)["input_ids"]]
 

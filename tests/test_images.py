@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import attnflow
 from attnflow import AttentionGraph, Attentions, FileError, InputError, SelectionError
 from attnflow.cli.main import app
-from attnflow.explainer import add_mean
+from attnflow.graph import add_mean
 from attnflow.models.vision import load_image_model
 from tests.refusal import refusal
 

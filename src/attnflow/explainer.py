@@ -12,12 +12,12 @@ from warnings import warn
 import numpy as np
 from array_api_compat import array_namespace
 
-from attnflow.arrays import Array, to_numpy
+from attnflow.arrays import to_numpy
 from attnflow.attentions import Attentions
 from attnflow.edges.registry import EDGES, default_edges, fit_residual
 from attnflow.errors import AttentionError, InputError, check_choice
 from attnflow.explanation import Explanation, KeepHeads, Origin
-from attnflow.graph import AttentionGraph
+from attnflow.graph import MEAN, AttentionGraph, add_mean, with_mean
 from attnflow.head_merge import Heads, check_heads
 from attnflow.layers import ModelResidual
 from attnflow.optional import import_optional
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 HEADS_LIMIT = 64_000_000  # bytes that the heads of all inputs may take for keep_heads="auto"
 OF_ROLLOUT = ("to_layer", "normalize")  # settings of a rollout, not of its graph
 CLS = "[CLS]"
-MEAN = "[MEAN]"
 
 
 class GraphOptions(TypedDict):
@@ -619,37 +618,3 @@ def _patch_names(rows: int, columns: int) -> tuple[str, ...]:
 def _pools_patches(config: Any, tokens: tuple[str, ...]) -> bool:
     """Whether the model predicts from the mean over patches rather than from [CLS]."""
     return CLS not in tokens or bool(getattr(config, "use_mean_pooling", False))
-
-
-def add_mean(graph: AttentionGraph, positions: range) -> AttentionGraph:
-    """Add a position "[MEAN]" whose rows are the means of the rows of other positions.
-
-    Nothing attends to it. Its raw attention and its rollout are the means of theirs; its flow is
-    that of a position which attends so.
-    """
-    n, n_layers = len(graph.tokens), graph.n_layers
-    field = np.ones((n_layers, n + 1, n + 1), dtype=np.bool_)
-    field[:, :, n] = False
-    return replace(
-        graph,
-        weights=with_mean(graph.weights, positions),
-        attention=with_mean(graph.attention, positions),
-        tokens=(*graph.tokens, MEAN),
-        causal=False,
-        widths=tuple(width + 1 for width in graph.widths),
-        receptive_field=field,
-    )
-
-
-def with_mean(matrices: Array, positions: range) -> Array:
-    """Add a row with the mean of some rows, and a column of zeros: [..., n, n] to [..., n+1, n+1].
-
-    >>> with_mean(np.asarray([[1.0, 0.0], [0.5, 0.5]]), range(2))
-    array([[1.  , 0.  , 0.  ],
-           [0.5 , 0.5 , 0.  ],
-           [0.75, 0.25, 0.  ]])
-    """
-    xp = array_namespace(matrices)
-    mean = xp.mean(matrices[..., positions.start : positions.stop, :], axis=-2, keepdims=True)
-    taller = xp.concat([matrices, xp.astype(mean, matrices.dtype)], axis=-2)
-    return xp.concat([taller, xp.zeros_like(taller[..., :1])], axis=-1)

@@ -41,6 +41,8 @@ from attnflow.layers import (
 )
 from attnflow.selection import pick_example
 
+MEAN = "[MEAN]"  # the name of the position that `add_mean` adds
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionGraph:
@@ -338,3 +340,37 @@ class AttentionGraph:
 def _short(residual: tuple[float, ...]) -> float | list[float]:
     """One number if all layers have the same weight, for results to record."""
     return residual[0] if len(set(residual)) == 1 else list(residual)
+
+
+def add_mean(graph: AttentionGraph, positions: range) -> AttentionGraph:
+    """Add a position "[MEAN]" whose rows are the means of the rows of other positions.
+
+    Nothing attends to it. Its raw attention and its rollout are the means of theirs; its flow is
+    that of a position which attends so.
+    """
+    n, n_layers = len(graph.tokens), graph.n_layers
+    field = np.ones((n_layers, n + 1, n + 1), dtype=np.bool_)
+    field[:, :, n] = False
+    return replace(
+        graph,
+        weights=with_mean(graph.weights, positions),
+        attention=with_mean(graph.attention, positions),
+        tokens=(*graph.tokens, MEAN),
+        causal=False,
+        widths=tuple(width + 1 for width in graph.widths),
+        receptive_field=field,
+    )
+
+
+def with_mean(matrices: Array, positions: range) -> Array:
+    """Add a row with the mean of some rows, and a column of zeros: [..., n, n] to [..., n+1, n+1].
+
+    >>> with_mean(np.asarray([[1.0, 0.0], [0.5, 0.5]]), range(2))
+    array([[1.  , 0.  , 0.  ],
+           [0.5 , 0.5 , 0.  ],
+           [0.75, 0.25, 0.  ]])
+    """
+    xp = array_namespace(matrices)
+    mean = xp.mean(matrices[..., positions.start : positions.stop, :], axis=-2, keepdims=True)
+    taller = xp.concat([matrices, xp.astype(mean, matrices.dtype)], axis=-2)
+    return xp.concat([taller, xp.zeros_like(taller[..., :1])], axis=-1)

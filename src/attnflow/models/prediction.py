@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 from attnflow.errors import InputError, SelectionError
+from attnflow.graph import MEAN
 from attnflow.models.inputs import EncodedText, is_unicode
 from attnflow.models.loading import LoadedModel
 from attnflow.optional import import_optional
@@ -24,7 +25,6 @@ from attnflow.token_text import STARTS, plain_token
 if TYPE_CHECKING:
     from attnflow.models.generation import AnsweredText
 
-MEAN = "[MEAN]"  # the name of all positions together
 SHOWN = 5  # the number of outcomes in `Prediction.top`
 SHOWN_ELSEWHERE = 3  # of positions that are not explained
 BLOCK = 64  # positions whose probabilities are computed at once

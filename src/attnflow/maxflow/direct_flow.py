@@ -141,8 +141,8 @@ def push_source_row(pair: Any, net: Any, ws: Any) -> Any:
     level, t = pair.level - 1, pair.sink
     capacity = pointer(net.capacity, (level * net.n + pair.source) * net.n)
     row = row_of(capacity, ws.source_flow, pair, net, ws)
-    total = push_row(np.inf, level, t, t, row)
-    rest = row.capacity[t] - ws.source_flow[t]
+    total = push_row(np.inf, level, t - row.first, t - row.first, row)
+    rest = capacity[t] - ws.source_flow[t]
     flow = push_over_last_edge(rest, level, t, net, ws)  # the sink's chain has no entry edges
     ws.source_flow[t] += flow
     return total + flow
@@ -165,7 +165,8 @@ def push_own_rows(amount: float, level: int, pair: Any, net: Any, ws: Any) -> fl
         row = row_of(
             pointer(net.capacity, (x * n + s) * n), pointer(ws.row_flow, x * n), pair, net, ws
         )
-        flow = push_lowest_row(room, s, t, row) if x == 1 else push_row(room, x, s, t, row)
+        u, v = s - row.first, t - row.first
+        flow = push_lowest_row(room, u, v, row) if x == 1 else push_row(room, x, u, v, row)
         push_down_chain(flow, s, x + 1, level - 1, net, ws)
         total += flow
     return total
@@ -178,10 +179,10 @@ class Row(NamedTuple):
     """
 
     n: int
-    first: int  # of the positions that paths can visit
-    end: int
-    capacity: Any  # [n]
-    flow: Any  # [n], to which a push adds
+    first: int  # position that paths can visit; all arrays begin there
+    size: int  # the number of positions that paths can visit
+    capacity: Any  # [size]
+    flow: Any  # [size], to which a push adds
     demand: Any
     chain_free: Any
     chain_steps: Any
@@ -197,15 +198,15 @@ def row_of(capacity: Any, flow: Any, pair: Any, net: Any, ws: Any) -> Any:
     return Row(
         n=ws.n,
         first=first,
-        end=end,
-        capacity=capacity,
-        flow=flow,
-        demand=ws.demand,
-        chain_free=ws.chain_free,
-        chain_steps=ws.chain_steps,
-        entry=ws.entry,
-        entry_part=ws.entry_part,
-        last_part=ws.last_part,
+        size=end - first,
+        capacity=pointer(capacity, first),
+        flow=pointer(flow, first),
+        demand=pointer(ws.demand, first),
+        chain_free=pointer(ws.chain_free, first),
+        chain_steps=pointer(ws.chain_steps, first),
+        entry=pointer(ws.entry, first),
+        entry_part=pointer(ws.entry_part, first),
+        last_part=pointer(ws.last_part, first),
     )
 
 
@@ -216,20 +217,20 @@ def push_row(amount: float, level: int, u: int, t: int, row: Any) -> float:
     Each position sends what it can over entry edges, then over its last edge. If there is not
     enough for all, each gets the same share of what it could send. Returns the sum.
     """
-    n, first, end = row.n, row.first, row.end
+    n, size = row.n, row.size
     demand, chain_free = row.demand, row.chain_free
     entry_part, last_part = row.entry_part, row.last_part
     free_u, free_t = chain_free[u], chain_free[t]
     chain_free[u], chain_free[t] = 0.0, 0.0  # so that u and t get nothing
     room = max(min(demand[t], free_t), 0.0)
-    for q in range(first, end):
+    for q in range(size):
         entry_part[q] = 0.0
     for x in range(1, level if room > 0 else 1):
         at = x * n
-        for q in range(first, end):
+        for q in range(size):
             entry_part[q] += row.entry[at + q]
     entering = 0.0
-    for q in range(first, end):
+    for q in range(size):
         offer = max(min(row.capacity[q] - row.flow[q], chain_free[q]), 0.0)
         enter = min(offer, entry_part[q])
         last_part[q] = offer
@@ -238,7 +239,7 @@ def push_row(amount: float, level: int, u: int, t: int, row: Any) -> float:
     chain_free[u], chain_free[t] = free_u, free_t
     share = room / entering if entering > room else 1.0
     last = 0.0
-    for q in range(first, end):
+    for q in range(size):
         enter = entry_part[q] * share
         rest = min(last_part[q] - enter, demand[q])
         entry_part[q] = enter
@@ -256,9 +257,9 @@ def apply_row(part: float, entering: float, level: int, t: int, row: Any) -> Non
 
     entering: the sum of the former, times `part`.
     """
-    n, first, end = row.n, row.first, row.end
+    n, size = row.n, row.size
     top = (level - 1) * n
-    for q in range(first, end):
+    for q in range(size):
         enter = row.entry_part[q] * part
         flow = row.last_part[q] * part
         row.entry_part[q] = enter
@@ -274,7 +275,7 @@ def apply_row(part: float, entering: float, level: int, t: int, row: Any) -> Non
             break
         at = x * n
         entered = 0.0
-        for q in range(first, end):
+        for q in range(size):
             enter = min(row.entry_part[q], row.entry[at + q])
             row.entry_part[q] -= enter
             row.entry[at + q] -= enter
@@ -290,16 +291,16 @@ def apply_row(part: float, entering: float, level: int, t: int, row: Any) -> Non
 @vectorized
 def push_lowest_row(amount: float, u: int, t: int, row: Any) -> float:
     """Do the same for positions of level 1, which have only their last edges."""
-    first, end, demand, last_part = row.first, row.end, row.demand, row.last_part
+    size, demand, last_part = row.size, row.demand, row.last_part
     demand_u, demand_t = demand[u], demand[t]
     demand[u], demand[t] = 0.0, 0.0  # so that u and t get nothing
     total = 0.0
-    for q in range(first, end):
+    for q in range(size):
         flow = max(min(row.capacity[q] - row.flow[q], demand[q]), 0.0)
         last_part[q] = flow
         total += flow
     part = amount / total if total > amount else 1.0
-    for q in range(first, end):
+    for q in range(size):
         flow = last_part[q] * part
         demand[q] -= flow
         row.flow[q] += flow

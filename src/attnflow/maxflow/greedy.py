@@ -38,6 +38,9 @@ from attnflow.maxflow.network import EPSILON, graph_of, span
 # position can pass flow on to other chains.
 TIGHT = 0.3
 
+# In causal graphs, flows from higher levels use large edges first.
+SHALLOW = 8
+
 # How the greedy flow ended.
 SINK_FULL = 0  # all last edges are saturated, so the flow equals their capacity
 SOURCE_EMPTY = 1  # all edges out of the source are saturated, so the flow equals their capacity
@@ -67,13 +70,14 @@ def greedy_flow(pair: Any, network: Any, memory: Any) -> tuple[float, int, int]:
     tally = Tally(sink_capacity - EPSILON * net.n, 0)  # rounding may leave some demand
     defer = not is_tight(pair.source, pair, net)
     again = False  # whether positions have pushed before
-    words = net.n_words  # of the hops in use: the large ones, later all
+    all_words = net.n_words if net.causal is None else 2 * net.n_words
+    words = all_words if pair.level <= SHALLOW else net.n_words  # of the hops in use
     k = 0
     while tally.unmet > EPSILON:
         if k == net.n or net.capacity[row + ws.order[k]] <= EPSILON:
-            if words > net.n_words:
+            if words == all_words:
                 return value_at_source(row, pair, tally.pushes, net, ws)
-            words, again, k = 2 * net.n_words, True, 0
+            words, again, k = all_words, True, 0
             unblock(pair, net, ws)
         elif defer and not again and not is_tight(ws.order[k], pair, net):
             tally = Tally(tally.unmet - push_source_row(pair, net, ws), tally.pushes)
@@ -272,6 +276,7 @@ def next_child(x: int, u: int, words: int, pair: Any, net: Any, ws: Any) -> Any:
     Large edges come first. Moves the cursor there. Edges to blocked positions, to u and to the
     sink's position are no hops.
     """
+    words = net.n_words if net.causal is None else words
     at = u * net.depth + x
     cursor = ws.cursor[at]
     used = ws.cursor_flow[at]
@@ -287,7 +292,7 @@ def next_child(x: int, u: int, words: int, pair: Any, net: Any, ws: Any) -> Any:
                 return -1
             word = hops_in_word(x, u, w, net, ws)
         here = first_member(word, w)
-        q = here if w < net.n_words else here - (net.n_words << 6)
+        q = hop_end(here, w, net)
         if here != cursor:
             used = 0.0
         if q != u and q != pair.sink and hop_capacity(x, u, q, pair, net, ws) - used > EPSILON:
@@ -298,8 +303,19 @@ def next_child(x: int, u: int, words: int, pair: Any, net: Any, ws: Any) -> Any:
 
 
 @inlined
+def hop_end(cursor: int, w: int, net: Any) -> int:
+    """Return the position to which the hop at a cursor leads, in word w of its row's hops."""
+    return cursor if net.causal is None or w < net.n_words else cursor - (net.n_words << 6)
+
+
+@inlined
 def hops_in_word(x: int, u: int, w: int, net: Any, ws: Any) -> Any:
-    """Return word w of the unblocked positions: first those at large edges x of u, then others."""
+    """Return word w of the unblocked positions.
+
+    In causal graphs, the first words are those at large edges x of u, and the others follow.
+    """
+    if net.causal is None:
+        return ws.unblocked[x * net.n_words + w]
     large = (x * net.n + u) * net.n_words
     if w < net.n_words:
         return ws.unblocked[x * net.n_words + w] & net.large[large + w]
@@ -315,6 +331,7 @@ def push_lowest_hops(
 
     Also returns the number of pushes.
     """
+    words = net.n_words if net.causal is None else words
     at = u * net.depth + 1
     cursor = ws.cursor[at]
     used = ws.cursor_flow[at]
@@ -330,7 +347,7 @@ def push_lowest_hops(
                 return amount, pushes
             word = hops_in_word(1, u, w, net, ws)
         here = first_member(word, w)
-        q = here if w < net.n_words else here - (net.n_words << 6)
+        q = hop_end(here, w, net)
         if here != cursor:
             cursor = here
             used = 0.0

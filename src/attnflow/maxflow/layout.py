@@ -151,7 +151,7 @@ TABLES_FIELDS = (
     # For a source at each level, over the edges between its own and the last edges:
     Field("chain_least", REAL, ("n_levels", "n"), "smallest capacity in each chain"),
     Field("off_chain", REAL, ("n_levels", "n"), "sum of the capacities that leave each chain"),
-    Field("large", BITS, ("depth", "n", "n_words"), "[x, u]: where the large edges x from u lead"),
+    Field("large", BITS, ("depth", "n", "n_words"), "[x, u]: where large edges lead, if causal"),
 )
 
 WORKSPACE_FIELDS = (

@@ -21,7 +21,7 @@ from attnflow.maxflow.layout import TABLES, Memory, tables_of
 # that the largest finite row sum is about 1, so this is one rounding step of the largest flow.
 EPSILON = 2.0**-52
 
-# An edge is large if it has this many times the mean capacity of the edges off the chain.
+# An edge is large if it has more than this many times the mean capacity of its row off the chain.
 LARGE = 0.5
 
 SQUARE = 16  # the side of a square of numbers that fits into the nearest cache
@@ -95,8 +95,11 @@ def build_network(capacities: NDArray[np.float64]) -> tuple[Network, float, floa
             unlimited = 1.0 + float(row_sums.sum(axis=1).max()) / factor
             capacity[infinite] = unlimited
         fill_tables(capacity.reshape(-1), tables)
-    causal = True if is_causal(n, depth, capacity.reshape(-1)) else None
-    return Network(n, depth, causal, capacity.reshape(-1), tables), factor, unlimited
+    flat = capacity.reshape(-1)
+    causal = True if is_causal(n, depth, flat) else None
+    if causal is not None:
+        list_large_edges(flat, tables)
+    return Network(n, depth, causal, flat, tables), factor, unlimited
 
 
 def read_capacities(capacities: Any) -> NDArray[np.float64]:
@@ -191,16 +194,8 @@ def fill_tables(capacity: Any, block: Any) -> tuple[bool, float]:
             total += source[row * n + q]
             n_bad += not source[row * n + q] >= 0
         largest = max(largest, total)
-        chain = source[row * n + u]
-        off_chain = max(total - chain, 0.0)
-        tables.chain[u * depth + x] = chain
-        tables.off_chain[row + n] = off_chain
-        large = LARGE * off_chain / (u + 1)
-        for w in range(tables.n_words):
-            word = NO_MEMBER
-            for q in range(w << 6, min((w + 1) << 6, n)):
-                word |= np.uint64(source[row * n + q] > large) << np.uint64(q & 63)
-            tables.large[row * tables.n_words + w] = word
+        tables.chain[u * depth + x] = source[row * n + u]
+        tables.off_chain[row + n] = max(total - source[row * n + u], 0.0)
     for x in range(depth):
         transpose(n, pointer(source, x * n * n), pointer(tables.column, x * n * n))
     for u in range(n):
@@ -225,6 +220,25 @@ def transpose(n: int, source: Any, target: Any) -> None:
             for q in range(left, min(left + SQUARE, n)):
                 for u in range(top, min(top + SQUARE, n)):
                     target[q * n + u] = source[u * n + q]
+
+
+@vectorized
+def list_large_edges(capacity: Any, block: Any) -> None:
+    """Fill the table of large edges of a causal network. capacity: [depth, n, n] flat."""
+    tables = tables_of(block)
+    n = tables.n
+    source = pointer(capacity, 0)
+    for row in range(tables.depth * n):
+        u = row % n
+        total = 0.0
+        for q in range(u):
+            total += source[row * n + q]
+        large = LARGE * total / (u + 1)
+        for w in range(tables.n_words):
+            word = NO_MEMBER
+            for q in range(w << 6, min((w + 1) << 6, u)):
+                word |= np.uint64(source[row * n + q] > large) << np.uint64(q & 63)
+            tables.large[row * tables.n_words + w] = word
 
 
 @kernel

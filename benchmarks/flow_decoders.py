@@ -1,0 +1,97 @@
+"""Exact flow in decoders: time from the last position to all tokens, and the ratio to OR-tools.
+
+    python -m benchmarks.flow_decoders MODEL ... [--tokens 64,128,256,512] [--edges attention,alti]
+
+MODEL is the folder of a decoder, or one with the files of stories260K. Prints a table in Markdown,
+in processor time, and checks the values of OR-tools' pairs.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnflow.maxflow import max_flows
+from attnflow.models.capture.api import capture_graphs
+from attnflow.optional import import_optional
+from benchmarks import peers
+from benchmarks.graphs import TEXTS
+
+Floats = NDArray[np.float64]
+OR_TOOLS_TOKENS = 32  # how many pairs OR-tools solves, spread evenly
+
+
+def load(folder: str) -> tuple[Any, Any]:
+    """Return a model and its tokenizer."""
+    if (Path(folder) / "stories260K.bin").is_file():
+        from attnflow.paper.minilm.texts import load_stories
+
+        return load_stories(folder)
+    transformers: Any = import_optional("transformers", "the benchmark")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    return model.float().eval(), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def decoder_graph(model: Any, tokenizer: Any, n: int, edges: str) -> Floats:
+    """Return capacities [layers, n, n] for the first tokens of the texts."""
+    ids = tokenizer(" ".join(TEXTS * 8), return_tensors="pt").input_ids[:, :n]
+    graph: Any = capture_graphs(model, {"input_ids": ids}, edges=edges)
+    while isinstance(graph, list | tuple):
+        graph = graph[0]
+    return np.asarray(graph.capacities())
+
+
+def microseconds(job: Callable[[], Any], repeats: int) -> float:
+    """Return the least processor time of some runs."""
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        job()
+        times.append(time.process_time() - start)
+    return min(times) * 1e6
+
+
+def measure(capacities: Floats) -> str:
+    """Return microseconds a pair of both, their ratio, proofs, and the largest difference."""
+    depth, n, _ = capacities.shape
+    flows = max_flows(capacities, layers=[depth], sources=[n - 1], threads=1)  # compiles
+    ours = microseconds(
+        lambda: max_flows(capacities, layers=[depth], sources=[n - 1], threads=1), 3
+    )
+    tokens = [int(t) for t in np.linspace(0, n - 1, min(n, OR_TOOLS_TOKENS))]
+    start = time.process_time()
+    expected = peers.or_tools(capacities, depth, n - 1, tokens)
+    theirs = (time.process_time() - start) * 1e6 / len(tokens)
+    difference = np.abs(flows.values[0, 0, tokens] - expected).max()
+    searched = flows.proofs["searched_cut"] + flows.proofs["augmented"]
+    return (
+        f"{ours / n:,.1f} | {theirs:,.0f} ({theirs / (ours / n):.0f}x) | {searched / n:.0%} | "
+        f"{difference:.0e}"
+    )
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="+", metavar="MODEL")
+    parser.add_argument("--tokens", default="64,128,256,512")
+    parser.add_argument("--edges", default="attention,alti")
+    options = parser.parse_args()
+    print("| model | edges | tokens | layers | attnflow | OR-tools | searched | difference |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for folder in options.models:
+        model, tokenizer = load(folder)
+        for edges in options.edges.split(","):
+            for n in map(int, options.tokens.split(",")):
+                graph = decoder_graph(model, tokenizer, n, edges)
+                name = Path(folder).name
+                cells = measure(graph)
+                print(f"| {name} | {edges} | {n} | {len(graph)} | {cells} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

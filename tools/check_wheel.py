@@ -50,7 +50,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "polars": (("tests/convert/test_tables.py",), ("torch", "transformers")),
     "xarray": (("tests/convert/test_tables.py",), ("torch", "transformers")),
     "evaluation": (("tests/evaluation", "tests/study/test_table.py"), ()),
-    "serve": (("tests/viewer/server",), ("httpx",)),
+    "serve": (("tests/viewer/server",), ("httpx", "pillow")),
     "notebook": (("tests/viewer/test_payload.py", "tests/figures/test_display.py"), ()),
     "datasets": (("tests/corpus/test_settings.py",), ()),
     "ray": (("tests/corpus/test_ray_engine.py",), ()),

@@ -150,7 +150,8 @@ def joint_flow(
     if weights is None:
         weights = max_flows(network, layers=[layer], sources=[source], threads=1).values[0, 0]
     values, edges, parts = np.zeros(n), np.zeros((layer, n, n)), np.zeros(n, np.int64)
-    end = source + 1 if is_causal(network) else n  # later positions are out of reach
+    causal = is_causal(n, depth, network.reshape(-1))
+    end = source + 1 if causal else n  # later positions are out of reach
     unlimited = np.isinf(weights)
     if unlimited.any():
         values[unlimited] = np.inf

@@ -45,14 +45,14 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "captum": (("tests/importance/test_gradients.py", "tests/convert/test_captum.py"), ()),
     "inseq": (("tests/convert/test_inseq.py",), ()),
     "interpreto": (("tests/convert/test_interpreto.py",), ()),
-    "corpus": (("tests/corpus/test_parquet.py", "tests/corpus/test_readers.py"), ()),
+    "corpus": (("tests/corpus/test_parquet.py", "tests/corpus/test_journal.py"), ()),
     "pandas": (("tests/test_attribution.py",), ("torch", "transformers")),
     "polars": (("tests/convert/test_tables.py",), ("torch", "transformers")),
     "xarray": (("tests/convert/test_tables.py",), ("torch", "transformers")),
     "evaluation": (("tests/evaluation", "tests/study/test_table.py"), ()),
-    "serve": (("tests/viewer/server",), ("httpx",)),
+    "serve": (("tests/viewer/server",), ("httpx", "pillow")),
     "notebook": (("tests/viewer/test_payload.py", "tests/figures/test_display.py"), ()),
-    "datasets": (("tests/corpus/test_settings.py",), ()),
+    "datasets": (("tests/corpus/test_readers.py",), ()),
     "ray": (("tests/corpus/test_ray_engine.py",), ()),
 }
 

@@ -1,5 +1,7 @@
 """Graphs that are stored in half precision or on the host while they are captured."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -21,7 +23,7 @@ def test_stored_graphs(name, lengths, offload, dtype):
     model, inputs = TINY[name].make(), TINY[name].inputs(lengths)
     expected, _ = capture_graphs(model, inputs)
     graphs, _ = capture_graphs(model, inputs, storage=Storage(dtype, offload=offload))
-    close = {"rtol": 0.0, "atol": ROUNDING[dtype]}
+    close: Any = {"rtol": 0.0, "atol": ROUNDING[dtype]}
     for graph, other in zip(graphs, expected, strict=True):
         assert graph.weights.dtype == graph.attention.dtype == getattr(torch, dtype)
         assert (graph.causal, graph.settings) == (other.causal, other.settings)

@@ -1,9 +1,8 @@
-import sys
-
 import numpy as np
 import pytest
 import torch
 
+from attnflow import optional
 from attnflow.arrays import as_array, compute_dtype, dtype_name, stack, to_numpy
 from attnflow.errors import InputError, MissingDependencyError, ShapeError
 from tests.refusal import refusal
@@ -36,9 +35,13 @@ def test_dlpack_that_numpy_cannot_hold_is_read_by_torch():
     assert taken.data_ptr() == tensor.data_ptr()
 
 
+def raise_import_error(name):
+    raise ImportError(name)
+
+
 def test_without_torch_such_an_array_names_what_to_install(monkeypatch):
     tensor = OnlyDLPack(torch.eye(2, dtype=torch.bfloat16))
-    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(optional, "import_module", raise_import_error)
     with refusal(MissingDependencyError, "pip install 'attnflow[models]'"):
         as_array(tensor, "weights")
 

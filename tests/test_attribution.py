@@ -117,7 +117,7 @@ def test_what_is_saved_comes_back(tmp_path):
 def test_a_file_without_its_labels_is_refused(tmp_path):
     path = tmp_path / "a.safetensors"
     write(path, kind="attribution", arrays={"scores": SCORES}, header={"tokens": list(TOKENS)})
-    with refusal(FileError, "('method')"):
+    with refusal(FileError, "'columns'"):
         Attribution.load(path)
     write(path, kind="attentions", arrays={"scores": SCORES}, header={})
     with refusal(FileError, path, "attentions", "attribution"):

@@ -55,7 +55,7 @@ def write_summary(results: Results) -> str:
   first.
 - **Figures 1 to 3** show the paper's story; figure 4 in part.
 
-{_claims_table(results)}
+{claims_table(results)}
 """
 
 
@@ -67,7 +67,7 @@ def _count_claims(results: Results) -> list[str]:
     ]
 
 
-def _claims_table(results: Results) -> str:
+def claims_table(results: Results) -> str:
     """Return which observations hold: for the bundled model, the median, and how many seeds."""
     columns = []
     for table, means in _means_of_seeds(results).items():

@@ -18,7 +18,7 @@ from attnflow import Attentions, __version__
 from attnflow.cli import main as cli
 from attnflow.cli import options, trace
 from attnflow.errors import MissingDependencyError
-from attnflow.optional import EXTRAS
+from attnflow.optional import EXTRAS, command_extra
 from tests.weights import TWO_LAYERS, TWO_LAYERS_ROLLOUT
 
 
@@ -376,3 +376,9 @@ def test_installed_completion_works_in_bash(tmp_path):
         check=True,
     )
     assert done.stdout == "check\n"
+
+
+def test_the_extra_of_a_command_is_forgotten_when_it_ends():
+    assert command_extra.get() is None
+    assert CliRunner().invoke(cli.app, ["serve", "--help"]).exit_code == 0
+    assert command_extra.get() is None

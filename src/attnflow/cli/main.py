@@ -5,6 +5,7 @@ Shell completion comes from Typer: `attnflow --install-completion`.
 
 import os
 import sys
+from contextvars import copy_context
 from importlib import import_module
 from importlib.util import find_spec
 from io import TextIOWrapper
@@ -98,6 +99,10 @@ class LazyCommands(TyperGroup):
         super().__init__(**attributes)
         for name, entry in COMMANDS.items():
             self.add_command(TyperCommand(name, help=entry.line))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the called command in a context of its own: it sets `command_extra`."""
+        return copy_context().run(super().invoke, ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the name of the called command, the command, and its arguments."""

@@ -6,7 +6,7 @@ import pytest
 
 from attnflow.paper.experiments.experiment import EXPERIMENTS
 from tools.paper_claims import StaleCommentError
-from tools.paper_tables import write_summary
+from tools.paper_tables import claims_table, write_summary
 from tools.write_paper import (
     APPENDIX,
     PAGE,
@@ -85,7 +85,9 @@ def test_observations_are_counted_over_seeds(results):
         models[name] = {**numbers, "l2": changed}
     numbers = {"models": models}
     changed_results = {**results, "trainings": replace(results["trainings"], numbers=numbers)}
-    text = write_summary(changed_results)
+    text = claims_table(changed_results)
     row = f"| Rollout increases from layer to layer | yes, yes, {n} | yes, no, 0 |"
     assert row in text
     assert f"median of {n} seeds" in text
+    with pytest.raises(StaleCommentError, match="only one observation fails"):
+        write_summary(changed_results)

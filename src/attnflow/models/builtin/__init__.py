@@ -7,7 +7,7 @@
 
 Here are their names, and the folders that they are loaded from: `weights/` holds one folder for
 each model, and a folder that `attnflow train` wrote is found by its path in the same way. Nothing
-here loads torch. Then read `verb_number` and `minilm`. Training is in `attnflow.paper`.
+here loads torch. Then read `verb_number` and `minilm`. `attnflow train` trains them.
 """
 
 import json

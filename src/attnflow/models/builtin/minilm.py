@@ -1,8 +1,7 @@
 """The MiniLM models: an encoder from a package of its own, a new head, and an adapter.
 
 An adapter adds a low-rank matrix B A to each linear map W of the encoder's layers (Hu et al.,
-"LoRA", 2022). A folder stores only B, A and the weights of the head. Training is in
-`attnflow.paper`.
+"LoRA", 2022). A folder stores only B, A and the weights of the head. `attnflow train` trains them.
 """
 
 from collections.abc import Mapping

@@ -5,7 +5,7 @@ text, and the classifier reads its embedding in the last layer. The causal twin 
 and its classifier reads the last token.
 
 The file contains the model, its tokenizer (one token per word), and how both are saved to and
-loaded from a folder. Training is in `attnflow.paper`.
+loaded from a folder. `attnflow train verb-number` trains it.
 """
 
 import json

@@ -381,4 +381,5 @@ def test_installed_completion_works_in_bash(tmp_path):
 def test_the_extra_of_a_command_is_forgotten_when_it_ends():
     assert command_extra.get() is None
     assert CliRunner().invoke(cli.app, ["serve", "--help"]).exit_code == 0
+    assert cli.load_command("serve").name == "serve"
     assert command_extra.get() is None

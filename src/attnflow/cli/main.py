@@ -101,7 +101,7 @@ class LazyCommands(TyperGroup):
             self.add_command(TyperCommand(name, help=entry.line))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the called command in a context of its own: it sets `command_extra`."""
+        """Run the called command in a context of its own: `attnflow` sets `command_extra` in it."""
         return copy_context().run(super().invoke, ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -112,9 +112,6 @@ class LazyCommands(TyperGroup):
 
 def load_command(name: str) -> Any:
     """Import the module of a command, and return the command."""
-    from attnflow.optional import command_extra
-
-    command_extra.set(COMMANDS[name].extra)
     registered = typer.Typer()
     import_module(COMMANDS[name].module).register(registered)
     return get_group(registered).commands[name]
@@ -151,6 +148,10 @@ def attnflow(
         has_models = find_spec("torch") and find_spec("transformers")
         missing = "" if has_models else ", after `pip install 'attnflow[models]'`"
         typer.echo(FIRST_COMMANDS.format(missing=missing), nl=False)
+    else:
+        from attnflow.optional import command_extra
+
+        command_extra.set(COMMANDS[context.invoked_subcommand].extra)
 
 
 def main() -> None:

@@ -93,9 +93,15 @@ def test_each_model_is_trained_as_if_it_was_alone(split, causal):
         alone = train(split, recipe, device="cpu")
         weights = alone.model.state_dict()
         for name, part in trained.model.state_dict().items():
-            ours, theirs = without_key_bias(name, part), without_key_bias(name, weights[name])
-            torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-7, msg=name)
+            assert_same_weights(name, part, weights[name])
         assert trained.accuracy == pytest.approx(alone.accuracy, abs=0.03, nan_ok=True)
+
+
+def assert_same_weights(name, weights, expected):
+    ours, theirs = without_key_bias(name, weights), without_key_bias(name, expected)
+    torch.testing.assert_close(
+        ours, theirs, atol=1e-9, rtol=1e-7, msg=lambda message: f"{name}: {message}"
+    )
 
 
 def without_key_bias(name, weights):
@@ -157,8 +163,7 @@ def test_losses_are_those_of_a_training_by_hand(split, monkeypatch):
         expected, weights = train_by_hand(split, recipe)
         torch.testing.assert_close(torch.stack(losses)[:, i], expected, atol=1e-9, rtol=1e-7)
         for name, part in parts.items():
-            ours, theirs = without_key_bias(name, part[i]), without_key_bias(name, weights[name])
-            torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=1e-7, msg=name)
+            assert_same_weights(name, part[i], weights[name])
 
 
 def test_dropout_has_a_rate_of_its_own_for_each_model():

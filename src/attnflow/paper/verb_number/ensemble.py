@@ -132,7 +132,9 @@ class Ensemble:
         if self.config.is_decoder:
             n = ids.shape[-1]
             mask = mask & torch.ones(n, n, dtype=torch.bool, device=ids.device).tril()
-        run = partial(run, n_heads=self.config.n_head, dtype=_matrix_dtype(ids.device))
+        # On GPUs, matrices are multiplied in half precision.
+        dtype = torch.bfloat16 if ids.is_cuda else words.dtype
+        run = partial(run, n_heads=self.config.n_head, dtype=dtype)
         for i in range(self.config.n_layer):
             hidden = run(hidden, mask, _select(parts, BLOCK.format(i)), dropout)
         last = visible.sum(-1) - 1 if self.config.is_decoder else torch.zeros_like(ids[..., 0])
@@ -146,11 +148,6 @@ def _select(parts: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {
         name.removeprefix(prefix): part for name, part in parts.items() if name.startswith(prefix)
     }
-
-
-def _matrix_dtype(device: torch.device) -> torch.dtype:
-    """Return the precision in which matrices are multiplied."""
-    return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
 def _run_block(

@@ -181,7 +181,6 @@ export class Panel {
     this.methodRows.show(snapshot, common);
     this.ranking.show(snapshot);
     this.prediction.show(snapshot);
-    this.showProgress();
   }
 
   /** The items whose scores set the range of the colors. */

@@ -267,7 +267,10 @@ class Widget implements Viewer {
     this.controls.update(this.state, active.matches.size, snapshots);
     const shared = Math.max(...snapshots.map((snapshot) => this.largestOf(snapshot)));
     panels.forEach((panel, i) => panel.show(snapshots[i], shared, this.header.examples.length > 1));
-    for (const panel of this.panels) panel.scores.endRequests();
+    for (const panel of this.panels) {
+      panel.scores.endRequests();
+      panel.showProgress(); // of what is still wanted
+    }
     clearTimeout(this.reporting);
     this.reporting = setTimeout(() => this.report(), SETTLE) as unknown as number;
   }

@@ -3,47 +3,27 @@
 torch and transformers are imported when a function is called.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 from warnings import warn
 
-import numpy as np
-from array_api_compat import array_namespace
-
-from attnflow.arrays import to_numpy
-from attnflow.attentions import Attentions
 from attnflow.edges.registry import EDGES, default_edges, fit_residual
 from attnflow.errors import AttentionError, InputError, check_choice
 from attnflow.explanation import Explanation, KeepHeads, Origin
-from attnflow.graph import MEAN, AttentionGraph, add_mean, with_mean
 from attnflow.head_merge import Heads, check_heads
 from attnflow.layers import ModelResidual
-from attnflow.optional import import_optional
-from attnflow.predictions import Answer, Prediction
-from attnflow.selection import Position, resolve_position
-from attnflow.units import Units
-from attnflow.unkept import BYTES_PER_WEIGHT, UnkeptLayers
+from attnflow.selection import Position
+from attnflow.unkept import BYTES_PER_WEIGHT
 
 if TYPE_CHECKING:
     from attnflow.models.capture.merge import KeptHeads
     from attnflow.models.generation import AnsweredText, AnswerRequest, Generate
     from attnflow.models.inputs import EncodedText
     from attnflow.models.loading import LoadedModel
-    from attnflow.models.vision import EncodedImage, LoadedImageModel
+    from attnflow.models.text_run import Explained, GraphOptions
 
 HEADS_LIMIT = 64_000_000  # bytes that the heads of all inputs may take for keep_heads="auto"
-OF_ROLLOUT = ("to_layer", "normalize")  # settings of a rollout, not of its graph
-CLS = "[CLS]"
-
-
-class GraphOptions(TypedDict):
-    """How the attention graph is built; see `capture_graphs`."""
-
-    residual_weight: ModelResidual | None
-    heads: Heads
-    edges: str
 
 
 class ExplainOptions(TypedDict, total=False):
@@ -146,7 +126,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
     _check_options(edges, residual_weight, keep_heads, heads)
     check_choice("keep_graph", keep_graph, ("auto", True, False))
     from attnflow.models.generation import AnswerRequest, answer_prompts
-    from attnflow.models.input_kinds import check_argument_order, encode_inputs
+    from attnflow.models.input_kinds import check_argument_order
     from attnflow.models.loading import load_model
     from attnflow.models.model_state import on_device
 
@@ -154,57 +134,79 @@ def explain(  # noqa: PLR0913 - one argument for each option
     request = AnswerRequest(generate, continuation, seed)
     loaded = load_model(model, tokenizer)
     given = _one_input(text, messages)
-    if images is None:
-        encoded, is_single = encode_inputs(loaded, given, text_pair=text_pair, truncate=truncate)
-    else:
-        from attnflow.models.multimodal import encode_with_images
-
-        encoded, is_single = [encode_with_images(loaded, given, images)], True
-    prompts = encoded
-    answered: list[AnsweredText] = []
-    request = _read_request(request, encoded)
+    prompts, is_single = _encode(loaded, given, text_pair, images, truncate)
+    encoded: Sequence[EncodedText] = prompts
+    answers: Sequence[AnsweredText] = ()
+    request = _read_request(request, prompts)
     if request:
         _check_alone(position=position, target=target, against=against)
         with on_device(loaded.model, device):
-            answered = answer_prompts(loaded, encoded, request)
-        encoded = [text.encoded for text in answered]
+            answers = answer_prompts(loaded, prompts, request)
+        encoded = [answer.encoded for answer in answers]
     is_default = edges is None and residual_weight is None and heads == "mean"
     chosen = edges or default_edges(has_decoder=is_default and loaded.generates)
     options: GraphOptions = {"residual_weight": residual_weight, "heads": heads, "edges": chosen}
-    origin = Origin(None, model, tokenizer, against)
-    explanations: list[Explanation] = []
     with on_device(loaded.model, device):
+        from attnflow.models.text_run import Explained
+
         is_kept = _keeps_graph(keep_graph, loaded, encoded, options)
-        is_batch = loaded.supports_batches and is_kept
-        batches = [encoded] if is_batch else [[example] for example in encoded]
-        limit = HEADS_LIMIT // len(batches) if keep_heads == "auto" else None
-        explained = _Explained(position, target, against, tuple(answered), is_kept)
-        for batch in batches:
-            kept_heads = _kept_heads(keep_heads, limit)
-            try:
-                explanations += _explain_batch(loaded, batch, explained, options, kept_heads)
-            except AttentionError as error:
-                if edges is not None or chosen == default_edges(has_decoder=False):
-                    raise
-                chosen = default_edges(has_decoder=False)
-                warn(f"{error.given}. The edges are {chosen!r} instead.", stacklevel=2)
-                options["edges"] = chosen
-                kept_heads = _kept_heads(keep_heads, limit)
-                explanations += _explain_batch(loaded, batch, explained, options, kept_heads)
-    for i, prompt in enumerate(prompts):
-        explanations[i] = replace(explanations[i], origin=replace(origin, data=prompt))
+        explained = Explained(position, target, against, answers, is_kept)
+        explanations = _run_batches(loaded, encoded, explained, options, keep_heads, edges)
+    origin = Origin(None, model, tokenizer, against)
+    explanations = [
+        replace(explanation, origin=replace(origin, data=prompt))
+        for explanation, prompt in zip(explanations, prompts, strict=True)
+    ]
     return explanations[0] if is_single else explanations
 
 
-@dataclass(frozen=True)
-class _Explained:
-    """What is explained: a position and the score of a target there, or the answers."""
+def _encode(
+    loaded: "LoadedModel",
+    given: Any,
+    text_pair: Any,
+    images: Any,
+    truncate: Literal["error", "cut"],
+) -> "tuple[list[EncodedText], bool]":
+    """The inputs as tokens, and whether there is a single one."""
+    if images is None:
+        from attnflow.models.input_kinds import encode_inputs
 
-    position: Position | None
-    target: int | str | None
-    against: int | str | None
-    answers: "tuple[AnsweredText, ...]" = ()
-    keep_graph: bool = True
+        return encode_inputs(loaded, given, text_pair=text_pair, truncate=truncate)
+    from attnflow.models.multimodal import encode_with_images
+
+    return [encode_with_images(loaded, given, images)], True
+
+
+def _run_batches(
+    loaded: "LoadedModel",
+    encoded: "Sequence[EncodedText]",
+    explained: "Explained",
+    options: "GraphOptions",
+    keep_heads: KeepHeads,
+    edges: str | None,
+) -> list[Explanation]:
+    """Explain all texts: as one batch, if the model can.
+
+    edges: those that were asked for. By default, a model that cannot be followed has others.
+    """
+    from attnflow.models.text_run import TextRun
+
+    is_batch = loaded.supports_batches and explained.keep_graph
+    batches = [encoded] if is_batch else [[text] for text in encoded]
+    limit = HEADS_LIMIT // len(batches) if keep_heads == "auto" else None
+    explanations: list[Explanation] = []
+    for batch in batches:
+        try:
+            run = TextRun(loaded, batch, explained)
+            explanations += run.explanations(options, _kept_heads(keep_heads, limit))
+        except AttentionError as error:
+            fallback = default_edges(has_decoder=False)
+            if edges is not None or options["edges"] == fallback:
+                raise
+            warn(f"{error.given}. The edges are {fallback!r} instead.", stacklevel=3)
+            options["edges"] = fallback
+            explanations += run.explanations(options, _kept_heads(keep_heads, limit))
+    return explanations
 
 
 def _one_input(text: Any, messages: Any) -> Any:
@@ -255,105 +257,11 @@ def _check_options(
     check_choice("keep_heads", keep_heads, ("auto", True, False))
 
 
-def _explain_batch(
-    loaded: "LoadedModel",
-    encoded: "Sequence[EncodedText]",
-    explained: _Explained,
-    options: GraphOptions,
-    kept_heads: "KeptHeads | None",
-) -> list[Explanation]:
-    from attnflow.models.capture.api import capture_graphs
-    from attnflow.models.inputs import collate
-    from attnflow.models.prediction import (
-        answer_scores,
-        find_pooled,
-        logits_of_batch,
-        predict_positions,
-        resolve_contrast,
-        resolve_explained,
-    )
-
-    answers = {id(answer.encoded): answer for answer in explained.answers}
-    pooled = [find_pooled(loaded, example, explained.position) for example in encoded]
-    positions = [
-        answers[id(example)].first - 1
-        if id(example) in answers
-        else places[0]
-        if places
-        else resolve_explained(loaded, example, explained.position)
-        for example, places in zip(encoded, pooled, strict=True)
-    ]
-    target = explained.target
-
-    def target_scores(output: Any) -> Any:
-        """The score of each example's target, [examples], for gradient edges."""
-        if answers:
-            return answer_scores(loaded, output.logits, [answers[id(text)] for text in encoded])
-        logits = logits_of_batch(loaded, output.logits, encoded, positions)
-        scores = [
-            resolve_contrast(loaded, row, target, explained.against).score(row) for row in logits
-        ]
-        return import_optional("torch", "gradient edges").stack(scores)
-
-    inputs = collate(loaded, encoded)
-    if loaded.task == "seq2seq":  # FSMT applies the causal mask of its decoder without a cache only
-        inputs["use_cache"] = False
-    if explained.keep_graph:
-        graphs, output = capture_graphs(
-            loaded.model,
-            inputs,
-            tokens=[example.tokens for example in encoded],
-            target=_gradient_target(options["edges"], loaded, target_scores),
-            kept_heads=kept_heads,
-            **options,
-        )
-    else:
-        answer = answers.get(id(encoded[0]))
-        rows = pooled[0] or (positions[0],)
-        if answer is not None:
-            rows = tuple(range(answer.first - 1, answer.first - 1 + len(answer.ids)))
-        kept_heads = None
-        graphs, output = _capture_rows(loaded, encoded[0], rows, options)
-    read: list[Answer | None] = [None] * len(encoded)
-    if answers:
-        texts = [answers[id(example)] for example in encoded]
-        for graph, answer in zip(graphs, texts, strict=True):
-            _check_causal(loaded, graph, answer.first)
-        read = [_read_answer(loaded, *pair) for pair in zip(output.logits, texts, strict=True)]
-        predictions = [None if answer is None else answer.steps[0] for answer in read]
-    else:
-        predictions = _predict(loaded, output, encoded, positions, explained)
-    heads = None if kept_heads is None else kept_heads.examples
-    logits = getattr(output, "logits", None)
-    return [
-        Explanation(
-            text=example.text,
-            tokens=example.tokens,
-            special=example.special,
-            words=example.words,
-            position=positions[i],
-            prediction=predictions[i],
-            predictions=()
-            if logits is None
-            else predict_positions(loaded, logits[i], len(example.tokens)),
-            graph=graphs[i],
-            heads=None if heads is None else heads[i],
-            model=_display_name(loaded.name),
-            offsets=example.offsets,
-            answer=read[i],
-            segments=example.segments,
-            positions=pooled[i],
-            image=getattr(example, "image", None),
-        )
-        for i, example in enumerate(encoded)
-    ]
-
-
 def _keeps_graph(
     keep_graph: KeepHeads,
     loaded: "LoadedModel",
     encoded: "Sequence[EncodedText]",
-    options: GraphOptions,
+    options: "GraphOptions",
 ) -> bool:
     """Whether to keep the attention graphs.
 
@@ -379,104 +287,10 @@ def _keeps_graph(
     return bool(cells * BYTES_PER_WEIGHT <= free_memory(place) * SHARE)
 
 
-def _capture_rows(
-    loaded: "LoadedModel",
-    encoded: "EncodedText",
-    positions: Sequence[int],
-    options: GraphOptions,
-) -> tuple[list[AttentionGraph], Any]:
-    """The rollout of some positions of a text, as a graph without weights; and the output."""
-    from attnflow.models.capture.rollout_capture import capture_rollout
-    from attnflow.models.inputs import collate
-
-    residual: Any = options["residual_weight"]
-    [result], output = capture_rollout(
-        loaded.model,
-        collate(loaded, [encoded]),
-        tokens=[encoded.tokens],
-        heads=options["heads"],
-        residual_weight=0.5 if residual is None else residual,
-        positions=positions,
-    )
-    [n_layers] = result.layers
-    settings = dict(result.settings)
-    residual = settings["residual_weight"]
-    layers = UnkeptLayers(n_layers, result.scores[0], result.positions)
-    graph = AttentionGraph(
-        weights=layers,
-        attention=layers,
-        tokens=encoded.tokens,
-        residual_weights=tuple(residual) if isinstance(residual, list) else (residual,) * n_layers,
-        causal=loaded.is_causal,
-        widths=(len(encoded.tokens),) * (n_layers + 1),
-        settings={name: settings[name] for name in settings if name not in OF_ROLLOUT},
-    )
-    return [graph], output
-
-
-def _predict(
-    loaded: "LoadedModel",
-    output: Any,
-    encoded: "Sequence[EncodedText]",
-    positions: Sequence[int],
-    explained: _Explained,
-) -> list[Prediction | None]:
-    """The prediction for each text at its position; none of a plain encoder."""
-    from attnflow.models.prediction import logits_of_batch, predict, resolve_contrast
-
-    if loaded.task == "encoder":
-        return [None] * len(encoded)
-    logits = logits_of_batch(loaded, output.logits, encoded, positions)
-    for row in logits:
-        resolve_contrast(loaded, row, explained.target, explained.against)  # checks the names
-    return [predict(loaded, row, explained.target) for row in logits]
-
-
-def _read_answer(loaded: "LoadedModel", logits: Any, answered: "AnsweredText") -> Answer:
-    """The answer with the predictions of its tokens, from logits [tokens, vocabulary]."""
-    from attnflow.models.prediction import predict_answer
-
-    return answered.read(predict_answer(loaded, logits, answered))
-
-
-def _check_causal(loaded: "LoadedModel", graph: AttentionGraph, first: int) -> None:
-    """Raise InputError if a position sees a token of the answer after it; first: their start."""
-    if graph.causal:
-        return
-    seen = array_namespace(graph.weights).any(graph.weights[:, :, first:] > 0, axis=0)
-    later = np.triu(to_numpy(seen), k=1 - first).any(axis=1)  # [queries, tokens of the answer]
-    if later.any():
-        raise InputError(
-            f"position {int(later.argmax())} of {loaded.name} sees later tokens of the answer",
-            expected="a decoder whose positions see earlier tokens only",
-            fix="Leave out generate and continuation.",
-        )
-
-
 def _kept_heads(keep_heads: KeepHeads, limit: int | None) -> "KeptHeads | None":
     from attnflow.models.capture.merge import KeptHeads
 
     return KeptHeads(limit) if keep_heads else None
-
-
-def _display_name(name: str) -> str:
-    """The name of a model in results: for a folder its last part, without its location."""
-    return Path(name).resolve().name if Path(name).exists() else name
-
-
-def _gradient_target(
-    edges: str, loaded: "LoadedModel | LoadedImageModel", target_scores: Callable[[Any], Any]
-) -> Callable[[Any], Any] | None:
-    """The target of gradient edges; None for edges that need no gradient."""
-    if not EDGES[edges].needs_gradient:
-        return None
-    if loaded.task == "encoder":
-        raise InputError(
-            f"edges is {edges!r}, and {loaded.name} is an encoder that predicts nothing",
-            expected="a classifier or a language model, whose prediction has a gradient",
-            fix="Use edges='attention', or load the model with its head.",
-        )
-    return target_scores
 
 
 def explain_image(  # noqa: PLR0913 - one argument for each option
@@ -514,107 +328,13 @@ def explain_image(  # noqa: PLR0913 - one argument for each option
     name, picture = open_image(image)  # first, because loading the model may take long
     loaded = load_image_model(model, processor)
     encoded = encode_image(loaded, picture, name)
+    from attnflow.models.image_run import run_image
+    from attnflow.models.text_run import Explained
+
     chosen = edges or default_edges(has_decoder=False)
     options: GraphOptions = {"residual_weight": residual_weight, "heads": heads, "edges": chosen}
     kept_heads = _kept_heads(keep_heads, HEADS_LIMIT if keep_heads == "auto" else None)
     with on_device(loaded.model, device):
-        explained = _Explained(None, target, against)
-        graph, prediction = _run_image(loaded, encoded, explained, options, kept_heads)
-    first = _count_prefix(loaded, encoded, len(graph.tokens))
-    tokens = (*_prefix_names(loaded.config, first), *_patch_names(encoded.rows, encoded.columns))
-    graph = replace(graph, tokens=tokens)
-    layers = kept_heads.examples[0].layers if kept_heads and kept_heads.examples else ()
-    if position == MEAN or (position is None and _pools_patches(loaded.config, tokens)):
-        patches = range(first, len(tokens))
-        graph = add_mean(graph, patches)
-        layers = tuple(with_mean(layer, patches) for layer in layers)
-        position = MEAN
-    tokens = graph.tokens
-    special = tuple(not first <= i < first + encoded.n_patches for i in range(len(tokens)))
-    return Explanation(
-        text=encoded.name,
-        tokens=tokens,
-        special=special,
-        words=Units(tokens, tuple((i,) for i in range(len(tokens))), special),
-        position=resolve_position(tokens, len(tokens), CLS if position is None else position),
-        prediction=prediction,
-        graph=graph,
-        image=encoded.grid(first),
-        heads=Attentions(layers, tokens) if layers else None,
-        model=_display_name(loaded.name),
-        origin=Origin(picture, model, processor, against),
-    )
-
-
-def _run_image(
-    loaded: "LoadedImageModel",
-    encoded: "EncodedImage",
-    explained: _Explained,
-    options: GraphOptions,
-    kept_heads: "KeptHeads | None",
-) -> tuple[AttentionGraph, Prediction | None]:
-    """The graph of the image, and the prediction of the model."""
-    from attnflow.models.capture.api import capture_graphs
-    from attnflow.models.prediction import predict, resolve_contrast
-
-    weights = next(loaded.model.parameters())
-    inputs = {
-        name: value.to(weights.device, weights.dtype) for name, value in encoded.inputs.items()
-    }
-
-    def target_scores(output: Any) -> Any:
-        contrast = resolve_contrast(
-            loaded.predicting, output.logits[0], explained.target, explained.against
-        )
-        return contrast.score(output.logits)
-
-    graphs, output = capture_graphs(
-        loaded.model,
-        inputs,
-        target=_gradient_target(options["edges"], loaded, target_scores),
-        kept_heads=kept_heads,
-        **options,
-    )
-    if len(graphs) != 1:
-        raise InputError(
-            f"{loaded.name} attends within {len(graphs)} windows of the image, as Swin does",
-            expected="attention among all patches",
-            fix="Use a model such as ViT, DeiT or DINOv2.",
-        )
-    if loaded.task != "classifier":
-        return graphs[0], None
-    return graphs[0], predict(loaded.predicting, output.logits[0], explained.target)
-
-
-def _count_prefix(loaded: "LoadedImageModel", encoded: "EncodedImage", n: int) -> int:
-    """The number of tokens before the patches."""
-    prefix = n - encoded.n_patches
-    longest = 1 + _registers(loaded.config) + 1  # [CLS], registers, a distillation token
-    if not encoded.n_patches or not 0 <= prefix <= longest:
-        raise InputError(
-            f"{loaded.name} has {n} positions for {encoded.rows} x {encoded.columns} patches",
-            expected="one position for each patch, after [CLS] and the like",
-            fix="Use ViT, DeiT or DINOv2: models that drop, merge or add patches are unsupported.",
-        )
-    return prefix
-
-
-def _registers(config: Any) -> int:
-    return int(getattr(config, "num_register_tokens", 0) or 0)
-
-
-def _prefix_names(config: Any, n: int) -> tuple[str, ...]:
-    """The n tokens before the patches: [CLS], then a distillation token or registers."""
-    registers = _registers(config)
-    names = [CLS] if n > registers else []
-    names += [f"[REG {i + 1}]" for i in range(registers)]
-    return (*names, "[DIST]")[:n]
-
-
-def _patch_names(rows: int, columns: int) -> tuple[str, ...]:
-    return tuple(f"patch {row},{column}" for row in range(rows) for column in range(columns))
-
-
-def _pools_patches(config: Any, tokens: tuple[str, ...]) -> bool:
-    """Whether the model predicts from the mean over patches rather than from [CLS]."""
-    return CLS not in tokens or bool(getattr(config, "use_mean_pooling", False))
+        explained = Explained(position, target, against)
+        explanation = run_image(loaded, encoded, explained, options, kept_heads)
+    return replace(explanation, origin=Origin(picture, model, processor, against))

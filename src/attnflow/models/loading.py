@@ -7,6 +7,7 @@
 import json
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -304,3 +305,8 @@ def _text_config(model: Any) -> Any:
     """The configuration of the text part of a model; None if the model has no configuration."""
     config: Any = getattr(model, "config", None)
     return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def display_name(name: str) -> str:
+    """The name of a model in results and on pages: for a folder its last part."""
+    return Path(name).resolve().name if exists(name) else name  # noqa: PTH110 - no error if it is long

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from logging import ERROR, getLogger
-from os.path import exists, isfile
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -19,6 +19,7 @@ from attnflow.errors import AttnflowError, InputError, MissingDependencyError
 from attnflow.explanation import Explanation
 from attnflow.graph import AttentionGraph
 from attnflow.models.builtin import find_verb_number
+from attnflow.models.loading import display_name
 from attnflow.optional import import_optional
 from attnflow.viewer.payload import Payload, group_flow_row, make_payload
 from attnflow.viewer.server.security import Limits
@@ -204,11 +205,6 @@ def load_models(names: Sequence[str], report: Report) -> "list[LoadedModel]":
         report(f"loading {Path(name).name or name}", i, len(names))
         models.append(load_image_model(name) if _is_vision_model(name) else load_model(name))
     return models
-
-
-def display_name(name: str) -> str:
-    """The name of a model on the page: for a folder, its last part."""
-    return Path(name).resolve().name if exists(name) else name  # noqa: PTH110 - no error if it is long
 
 
 def describe_model(model: "LoadedModel") -> ModelInfo:

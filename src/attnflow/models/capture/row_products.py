@@ -17,6 +17,7 @@ from attnflow.models.capture.fused_attention import has_kernels
 from attnflow.models.capture.merge import merge_rows
 
 BLOCK_ROWS = 128  # queries of a block on a CPU
+BLOCK_SIZE = 2**17  # weights of a block for each thread, so that they stay in its cache
 
 
 def multiply_rows(rows: Tensor, call: AttentionCall, heads: Heads = "mean") -> Tensor:
@@ -45,7 +46,7 @@ def _multiply_weights(rows: Tensor, call: AttentionCall, heads: Heads) -> Tensor
 
 
 def _multiply_scores(rows: Tensor, call: DotProductCall) -> Tensor:
-    """Multiply rows with exp(scores - log-sum-exp), some queries at a time.
+    """Multiply rows with exp(scores - log-sum-exp), some queries and keys at a time.
 
     The log-sum-exp is one more feature of each query, so that one matrix product subtracts it. A
     single row is another summand there: its logarithm.
@@ -64,19 +65,23 @@ def _multiply_scores(rows: Tensor, call: DotProductCall) -> Tensor:
     query = query.view(batch * key.shape[1], shared, n_queries, -1)
     columns = key.flatten(0, 1).transpose(1, 2).contiguous()
     total = rows.new_zeros(batch, rows.shape[1], n_keys)
-    later = torch.ones(BLOCK_ROWS, BLOCK_ROWS, dtype=torch.bool, device=rows.device).triu(1)
+    positions = torch.arange(max(n_queries, n_keys), device=rows.device)
+    size = BLOCK_SIZE * torch.get_num_threads()
+    step = max(size // (batch * n_heads * BLOCK_ROWS), BLOCK_ROWS)
     for first in range(0, n_queries, BLOCK_ROWS):
         last = min(first + BLOCK_ROWS, n_queries)
-        stop = last if call.causal else n_keys
         block = query[:, :, first:last].flatten(1, 2)
-        weights = torch.bmm(block, columns[..., :stop]).exp_()
-        weights = weights.view(batch, n_heads, last - first, stop)
-        if call.causal:  # not multiplied by 0: the weight of a later key may be infinite
-            weights[..., first:].masked_fill_(later[: last - first, : last - first], 0)
-        if is_single:
-            total[:, 0, :stop] += weights.sum((1, 2))
-        else:
-            total[..., :stop].baddbmm_(rows[..., first:last], weights.sum(1))
+        for keys in torch.split(positions[: last if call.causal else n_keys], step):
+            start, stop = int(keys[0]), int(keys[-1]) + 1
+            weights = torch.bmm(block, columns[..., start:stop]).exp_()
+            weights = weights.view(batch, n_heads, last - first, stop - start)
+            if call.causal and stop > first:
+                # Not multiplied by 0: the weight of a later key may be infinite.
+                weights.masked_fill_(keys > positions[first:last, None], 0)
+            if is_single:
+                total[:, 0, start:stop] += weights.sum((1, 2))
+            else:
+                total[..., start:stop].baddbmm_(rows[..., first:last], weights.sum(1))
     return total.div_(n_heads)
 
 

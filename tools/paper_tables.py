@@ -146,12 +146,28 @@ attends to the important words at layer 2 ({long["raw"][1]:.2f}) rather than at 
 ({long["raw"][0]:.2f}), and deep flow does not see that: at the last layer,
 {1 - saturation["between"][-1]:.0%} of tokens have a flow equal to all the weight that enters them
 at layer 1, or to the most that can leave [CLS]. So flow decreases after layer 4.
-
+{_compare_seeds(results)}
 *At the first layers*, [CLS] itself does. By the residual connection it has the highest rollout of
 all tokens at layer 1, but blanking it out changes the prediction less than any word in
 {extremes["lowest"]["importance"]:.0%} of sentences. So rollout and flow are {rollout[0]:.2f}
 (paper {paper["rollout"][0]:.2f}); among words only, {words[0]:.2f}. At layer 2 it still has the
 highest flow in {extremes["highest"]["flow"][1]:.0%} of sentences.
+"""
+
+
+def _compare_seeds(results: Results) -> str:
+    """Say in which seeds observations fail, and why."""
+    seeds = _means_of_seeds(results)["table 1"].values()
+    first = [means for means in seeds if means["raw"][0] == max(means["raw"])]
+    later = [means for means in seeds if means["raw"][0] < max(means["raw"])]
+    ends = sorted(means["flow"][-1] for means in first)
+    late_ends = sorted(means["flow"][-1] for means in later)
+    expect(len(first) > len(later) > 0, "raw attention is highest at layer 1 in most seeds")
+    expect(late_ends[-1] < ends[0] - 0.1, "flow is lower where raw attention is best later")
+    return f"""
+*Where seeds differ.* In {len(later)} of {len(seeds)} seeds, [CLS] attends to the important words later
+than at layer 1. These have flow at {" and ".join(f"{end:.2f}" for end in late_ends)}, the others at
+{ends[0]:.2f} to {ends[-1]:.2f}.
 """
 
 

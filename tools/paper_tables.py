@@ -165,9 +165,9 @@ def _compare_seeds(results: Results) -> str:
     expect(len(first) > len(later) > 0, "raw attention is highest at layer 1 in most seeds")
     expect(late_ends[-1] < ends[0] - 0.1, "flow is lower where raw attention is best later")
     return f"""
-*Where seeds differ.* In {len(later)} of {len(seeds)} seeds, [CLS] attends to the important words later
-than at layer 1. These have flow at {" and ".join(f"{end:.2f}" for end in late_ends)}, the others at
-{ends[0]:.2f} to {ends[-1]:.2f}.
+*Where seeds differ.* In {len(later)} of {len(seeds)} seeds, [CLS] attends to the important words
+later than at layer 1. These have flow at {" and ".join(f"{end:.2f}" for end in late_ends)}, the
+others at {ends[0]:.2f} to {ends[-1]:.2f}.
 """
 
 

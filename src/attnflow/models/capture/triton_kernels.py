@@ -108,19 +108,21 @@ def _multiply_rows_kernel(
     tile_q: tl.constexpr,
     tile_k: tl.constexpr,
 ):
-    """One tile of keys and one key head: all queries of all heads that share it.
+    """One tile of keys and one head: all queries.
 
     shift: [batch, heads, queries], log-sum-exp times log2(e); for a single row, minus the logarithm
     of its weights. rows: [batch, queries, rows], used if padded_rows > 1.
-    out: [batch, key heads, rows, keys].
+    out: [batch, heads, rows, keys].
+
+    Programs that run at the same time read the queries of one head, which fit into the cache of the
+    GPU for long inputs too; those of all heads that share keys do not.
     """
     tile = tl.program_id(0)
-    n_key_heads = n_heads // shared
-    example = tl.program_id(1) // n_key_heads
-    key_head_index = tl.program_id(1) % n_key_heads
+    example = tl.program_id(1) // n_heads
+    head = tl.program_id(1) % n_heads
     keys = tile * tile_k + tl.arange(0, tile_k)
     features = tl.arange(0, padded_width)
-    key_start = key + example.to(tl.int64) * key_batch + key_head_index.to(tl.int64) * key_head
+    key_start = key + example.to(tl.int64) * key_batch + (head // shared).to(tl.int64) * key_head
     # [keys, width]
     key_tile = tl.load(
         key_start + keys[:, None].to(tl.int64) * key_row + features[None, :],
@@ -137,57 +139,55 @@ def _multiply_rows_kernel(
     else:
         total = tl.zeros([tile_k, padded_rows], dtype=tl.float32)
     row_ids = tl.arange(0, padded_rows)
-    for member in range(shared):
-        head = key_head_index * shared + member
-        query_start = query + example.to(tl.int64) * query_batch + head.to(tl.int64) * query_head
-        shift_start = shift + (example * n_heads + head).to(tl.int64) * n_queries
-        mask_start = mask + example.to(tl.int64) * mask_batch + head.to(tl.int64) * mask_head
-        edge = tl.minimum(((tile + 1) * tile_k + tile_q - 1) // tile_q * tile_q, last)
-        if not causal:
-            edge = first
-        for part in tl.static_range(2):  # tiles on the diagonal, then the others
-            begin = first if part == 0 else edge
-            end = edge if part == 0 else last
-            for start in range(begin, end, tile_q):
-                queries = start + tl.arange(0, tile_q)
-                inside = queries < n_queries
-                query_tile = tl.load(
-                    query_start + queries[None, :].to(tl.int64) * query_row + features[:, None],
-                    mask=inside[None, :] & (features[:, None] < width),
+    query_start = query + example.to(tl.int64) * query_batch + head.to(tl.int64) * query_head
+    shift_start = shift + (example * n_heads + head).to(tl.int64) * n_queries
+    mask_start = mask + example.to(tl.int64) * mask_batch + head.to(tl.int64) * mask_head
+    edge = tl.minimum(((tile + 1) * tile_k + tile_q - 1) // tile_q * tile_q, last)
+    if not causal:
+        edge = first
+    for part in tl.static_range(2):  # tiles on the diagonal, then the others
+        begin = first if part == 0 else edge
+        end = edge if part == 0 else last
+        for start in range(begin, end, tile_q):
+            queries = start + tl.arange(0, tile_q)
+            inside = queries < n_queries
+            query_tile = tl.load(
+                query_start + queries[None, :].to(tl.int64) * query_row + features[:, None],
+                mask=inside[None, :] & (features[:, None] < width),
+                other=0.0,
+            )
+            shifts = tl.load(shift_start + queries, mask=inside, other=float("inf"))
+            scores = _scores(
+                key_tile,
+                query_tile,
+                mask_start,
+                queries[None, :],
+                keys[:, None],
+                n_queries,
+                n_keys,
+                softcap,
+                mask_queries,
+                mask_keys,
+                factor,
+                causal,
+                mask_kind,
+                has_softcap,
+                precision,
+                part == 0,
+            )
+            weights = tl.exp2(scores - shifts[None, :])
+            if padded_rows == 1:
+                total += weights
+            else:
+                row_tile = tl.load(
+                    rows
+                    + (example.to(tl.int64) * n_queries + queries[:, None]) * n_rows
+                    + row_ids[None, :],
+                    mask=inside[:, None] & (row_ids[None, :] < n_rows),
                     other=0.0,
                 )
-                shifts = tl.load(shift_start + queries, mask=inside, other=float("inf"))
-                scores = _scores(
-                    key_tile,
-                    query_tile,
-                    mask_start,
-                    queries[None, :],
-                    keys[:, None],
-                    n_queries,
-                    n_keys,
-                    softcap,
-                    mask_queries,
-                    mask_keys,
-                    factor,
-                    causal,
-                    mask_kind,
-                    has_softcap,
-                    precision,
-                    part == 0,
-                )
-                weights = tl.exp2(scores - shifts[None, :])
-                if padded_rows == 1:
-                    total += weights
-                else:
-                    row_tile = tl.load(
-                        rows
-                        + (example.to(tl.int64) * n_queries + queries[:, None]) * n_rows
-                        + row_ids[None, :],
-                        mask=inside[:, None] & (row_ids[None, :] < n_rows),
-                        other=0.0,
-                    )
-                    total += tl.dot(weights, row_tile, input_precision="tf32x3")
-    out_start = out + (example * n_key_heads + key_head_index).to(tl.int64) * n_rows * n_keys
+                total += tl.dot(weights, row_tile, input_precision="tf32x3")
+    out_start = out + (example * n_heads + head).to(tl.int64) * n_rows * n_keys
     if padded_rows == 1:
         tl.store(out_start + keys, tl.sum(total, 1), mask=keys < n_keys)
     else:
@@ -429,12 +429,12 @@ def multiply_rows(rows: Tensor, call: Any) -> Tensor:
         # +inf where a row is 0
         shifts = (shift - some.log2() if n_rows == 1 else shift).contiguous()
         padded = 1 if n_rows == 1 else max(16, triton.next_power_of_2(n_rows))
-        out = rows.new_empty(batch, call.key.shape[1], n_rows, n_keys, dtype=torch.float32)
+        out = rows.new_empty(batch, n_heads, n_rows, n_keys, dtype=torch.float32)
         tile_q, tile_k, warps, stages = _tiles(ROW_TILES, call)
         arguments, constants = _arguments(call)
         query, key, mask, *numbers = arguments
         strides, sizes, scalars = numbers[:10], numbers[10:13], numbers[13:]
-        grid = (triton.cdiv(n_keys, tile_k), batch * call.key.shape[1])
+        grid = (triton.cdiv(n_keys, tile_k), batch * n_heads)
         by_query = some.transpose(1, 2).contiguous()
         with torch.cuda.device(out.device) if out.is_cuda else torch.no_grad():
             _multiply_rows_kernel[grid](

@@ -118,3 +118,10 @@ def test_each_extra_can_be_checked_and_pins_meet_the_lower_bounds():
     lowest = lowest_versions("models")
     assert "numpy==2" in lowest
     assert any(line.startswith("torch==") for line in lowest)
+
+
+def test_the_workflow_installs_the_wheel_with_each_extra():
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    _, _, matrix = workflow.partition("        extra:\n")
+    listed = [line.removeprefix("          - ") for line in matrix.splitlines()[: len(TESTS)]]
+    assert set(listed) == set(TESTS)

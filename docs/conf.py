@@ -1,7 +1,6 @@
 """Sphinx configuration. `tools/website.py` makes the gallery, the live page and the notebooks."""
 
 import os
-import re
 import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -43,23 +42,19 @@ html_theme = "furo"
 pygments_dark_style = "github-dark"
 html_title = f"attnflow {release}"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_css_files = ["attnflow.css"]
 html_js_files = ["attnflow.js"]
 html_copy_source = False
 html_show_sourcelink = False
 
 
-ARGUMENT = re.compile(r"(\w+(, \w+)*: |Returns |Raises )")
-
-
-def separate_arguments(app, what, name, obj, options, lines):  # noqa: ARG001 - Sphinx's signature
-    """Turn each line of a docstring that describes an argument ("name: text") into a paragraph."""
-    for i in reversed(range(1, len(lines))):
-        if ARGUMENT.match(lines[i]) and lines[i - 1].strip():
-            lines.insert(i, "")
+def prepare_docstring(app, what, name, obj, options, lines):  # noqa: ARG001 - Sphinx's signature
+    """Let Sphinx read a docstring."""
+    lines[:] = website.to_restructured_text(lines)
 
 
 def setup(app):
     """Called by Sphinx."""
-    app.connect("autodoc-process-docstring", separate_arguments)
+    app.connect("autodoc-process-docstring", prepare_docstring)
     website.connect(app)

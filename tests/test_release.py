@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from attnflow.study.explainers import EXPLAINERS, default_opponents
 from tools.check_changelog import arrange, find_problem, split_entries
-from tools.check_wheel import TESTS, lowest_versions
+from tools.check_wheel import TESTS, lowest_versions, requirement_name
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -118,3 +119,16 @@ def test_each_extra_can_be_checked_and_pins_meet_the_lower_bounds():
     lowest = lowest_versions("models")
     assert "numpy==2" in lowest
     assert any(line.startswith("torch==") for line in lowest)
+
+
+def test_the_workflow_installs_the_wheel_with_each_extra():
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    _, _, matrix = workflow.partition("        extra:\n")
+    listed = [line.removeprefix("          - ") for line in matrix.splitlines()[: len(TESTS)]]
+    assert set(listed) == set(TESTS)
+
+
+def test_the_extra_of_evaluate_has_what_its_default_explainers_need():
+    packages = {EXPLAINERS[name].package.partition(".")[0] for name in default_opponents()}
+    assert "captum" in packages
+    assert packages - {""} <= set(map(requirement_name, lowest_versions("evaluation")))

@@ -1,11 +1,22 @@
 """The gallery of the documentation, and the check of its links."""
 
+import inspect
+import io
+import pydoc
+import re
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from tools.check_links import find_broken
-from tools.website import EXAMPLES, find_examples, load_example, write_gallery
+from tools.website import (
+    EXAMPLES,
+    find_examples,
+    load_example,
+    to_restructured_text,
+    write_gallery,
+)
 
 GOOD = """<a href="b.html#there">b</a> <a href="#here">here</a> <p id="here"></p>
 <a href="https://example.org/missing">elsewhere</a> <img src="picture.png">"""
@@ -64,3 +75,25 @@ def test_the_gallery_has_a_picture_for_each_theme_and_the_code(tmp_path):
 @pytest.mark.parametrize("name", ["maps", "graph", "two_sentences", "edges", "decoder", "curves"])
 def test_the_examples_of_the_gallery_draw(name):
     assert load_example(EXAMPLES / f"{name}.py").module.draw(dark=True) is not None
+
+
+def documented():
+    """What the API page documents, with the members of classes, by name."""
+    page = (EXAMPLES.parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    for name in re.findall(r"^\.\. auto(?:class|function):: (\S+)", page, re.MULTILINE):
+        thing = pydoc.locate(name)
+        yield name, thing
+        for member, value in vars(thing).items() if isinstance(thing, type) else ():
+            if not member.startswith("_") and (callable(value) or isinstance(value, property)):
+                yield f"{name}.{member}", value
+
+
+def test_sphinx_reads_the_docstrings_of_the_api_page_without_warnings():
+    core = pytest.importorskip("docutils.core")
+    docstrings = {name: inspect.getdoc(thing) or "" for name, thing in documented()}
+    assert len(docstrings) > 100
+    for name, text in docstrings.items():
+        warnings = io.StringIO()
+        source = "\n".join(to_restructured_text(text.splitlines()))
+        core.publish_doctree(source, settings_overrides={"warning_stream": warnings})
+        assert not warnings.getvalue(), f"{name}: {warnings.getvalue()}"

@@ -9,6 +9,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ EXAMPLES = ROOT / "examples" / "gallery"
 GALLERY = ROOT / "docs" / "gallery"  # ignored by git
 # The order in the gallery; examples that are not named here come last.
 ORDER = ("maps", "graph", "two_sentences", "edges", "decoder", "own_weights", "curves")
+ARGUMENT = re.compile(r"(\w+(, \w+)*: |Returns |Raises )")
+# Outside of code, reStructuredText takes a word such as figure_ for a link.
+TRAILING_UNDERSCORE = re.compile(r"(`[^`]*`)|(?<=\w)_(?!\w)")
 LIVE_TEXT = "the keys to the old cabinet in the kitchen of the actors"
 
 
@@ -118,6 +122,27 @@ options, and [the viewer](../viewer.md) is the interactive way.
 {names}
 ```
 """
+
+
+def to_restructured_text(lines: Sequence[str]) -> list[str]:
+    r"""Make a docstring, which is plain text with examples, readable for Sphinx.
+
+    Each line that describes an argument ("name: text") becomes a paragraph.
+
+    >>> to_restructured_text(["Draw it.", "", "axes_: where.", "ax: `fit_` too."])
+    ['Draw it.', '', 'axes\\_: where.', '', 'ax: `fit_` too.']
+    """
+    result: list[str] = []
+    for line in lines:
+        if result and result[-1].strip() and ARGUMENT.match(line):
+            result.append("")
+        is_example = line.lstrip().startswith(">>>")
+        result.append(line if is_example else TRAILING_UNDERSCORE.sub(_escape, line))
+    return result
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[1] or r"\_"
 
 
 def write_live_page(folder: Path) -> Path:

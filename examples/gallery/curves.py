@@ -9,6 +9,7 @@ from typing import Any
 
 from attnflow import evaluate, open_study
 from attnflow.figures import draw_curves, save
+from attnflow.study.explainers import explainer_title
 
 TEXTS = [
     f"the {subject} {place} the old {other}"
@@ -28,8 +29,12 @@ def draw(*, dark: bool = False) -> Any:
             metrics="morf,lerf",
         )
         study = open_study(folder)
-    caption = f"{study.n_texts} texts; removed by: {study.replacements[0]}."
-    return draw_curves(study.curves("morf"), study.curves("lerf"), caption=caption, dark=dark)
+    most, least = (
+        {explainer_title(name): curve for name, curve in study.curves(metric).items()}
+        for metric in ("morf", "lerf")
+    )
+    caption = f"{study.n_texts} texts; removed tokens are replaced by [UNK]."
+    return draw_curves(most, least, caption=caption, dark=dark)
 
 
 if __name__ == "__main__":

@@ -157,10 +157,12 @@ def test_the_prediction_is_a_node_above_the_last_layer():
     assert (logit["feature_type"], logit["feature"]) == ("logit", target.index)
     assert logit["clerp"] == f'Output "{target.label}" (p={target.probability:.3f})'
     top = f"{explanation.graph.n_layers}_null_{explanation.position}"
-    value = explanation.flow(layers=-1).to_numpy()[0, 0, 1]
-    [link] = [link for link in graph["links"] if link["target"] == logit["node_id"]]
-    assert (link["source"], link["weight"]) == (top, pytest.approx(value, abs=1e-6))
     metadata = graph["metadata"]
+    value = explanation.flow(layers=-1).to_numpy()[0, 0, 1]
+    assert metadata["pruning_settings"]["flow"] == pytest.approx(value, abs=1e-6)
+    [link] = [link for link in graph["links"] if link["target"] == logit["node_id"]]
+    kept = metadata["pruning_settings"]["kept_flow"]
+    assert (link["source"], link["weight"]) == (top, kept)  # what enters the node leaves it
     assert (metadata["scan"], metadata["slug"]) == ("my-model", "my-graph")
     assert metadata["prompt_offsets"] == [list(span) for span in explanation.offsets]
     assert metadata["generation_settings"]["edges"] == "attention"

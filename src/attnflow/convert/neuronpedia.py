@@ -70,7 +70,8 @@ def to_neuronpedia(
     if target is not None:
         top = _name((path.layer, source.position))
         logit = nodes[-1]["node_id"]
-        drawn.append({"source": top, "target": logit, "weight": path.value, "cut": False})
+        kept = _kept_flow(path, links)
+        drawn.append({"source": top, "target": logit, "weight": kept, "cut": False})
     names = [node["node_id"] for node in nodes]
     cut = [_name((edge.layer, edge.position)) for edge in path.cut]
     cut = [name for name in dict.fromkeys(cut) if name in names]
@@ -217,7 +218,6 @@ def _slug(source: Explanation) -> str:
 def _describe(
     source: Explanation, path: FlowPath, links: Sequence[Link], keep: float, slug: str, scan: str
 ) -> dict[str, Any]:
-    kept = sum(flow for _, upper, flow in links if upper[0] == path.layer)
     offsets = source.offsets
     return {
         "slug": slug,
@@ -230,8 +230,17 @@ def _describe(
             "generator": {"name": "attnflow", "version": _version(), "url": PAPER},
         },
         "generation_settings": {**source.graph.settings, "model": source.model},
-        "pruning_settings": {"keep": keep, "kept_flow": kept, "flow": path.value},
+        "pruning_settings": {
+            "keep": keep,
+            "kept_flow": _kept_flow(path, links),
+            "flow": path.value,
+        },
     }
+
+
+def _kept_flow(path: FlowPath, links: Sequence[Link]) -> float:
+    """What the links carry from the explained layer."""
+    return sum(flow for _, upper, flow in links if upper[0] == path.layer)
 
 
 def _version() -> str:

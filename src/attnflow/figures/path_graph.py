@@ -129,8 +129,8 @@ def _distinct(explanation: Explanation, methods: Sequence[str]) -> tuple[str, ..
 def _share_note(part: Followed, edges: Numbers, n: int, room: float) -> str:
     """How much of the whole the drawn paths have, in as many words as there is room for."""
     share = float(edges[-1].sum()) / part.total if part.total else 0.0
-    flow = f"{scale_text(part.total)}, " if part.token is not None else ""
-    texts = (f"{flow}{n} path{'' if n == 1 else 's'}: {share:.0%}", f"{flow}{share:.0%}")
+    drawn = f"{share:.0%}" if part.token is None else f"{share:.0%} of {scale_text(part.total)}"
+    texts = (f"{n} path{'' if n == 1 else 's'}: {drawn}", drawn)
     return next((text for text in texts if text_width(text, SIZE - 1) + 0.08 <= room), "")
 
 

@@ -324,7 +324,7 @@ class Settings(RunSettings):
     )  # fmt: skip
     edges: str | None = setting(
         None,
-        "Edge weights. Default: attention, and alti for decoders.",
+        "Edge weights. Default: attention, and alti for decoders and encoder-decoders.",
         registry="attnflow.edges.registry:EDGES",
     )
     target: str | int | None = setting(

@@ -69,7 +69,7 @@ def resolve_residual(residual_weight: ResidualWeight, n_layers: int) -> tuple[fl
 def mix_residual(
     attention: Array, residual: Sequence[float], own: NDArray[np.bool_] | None = None
 ) -> Array:
-    """A = (1 - r) W + r I for each layer of [..., layers, n, n].
+    """A = (1 - r) W + r I for each layer of [..., layers, n, n]; W itself if r is 0 everywhere.
 
     residual: r of each layer.
     own: [layers, n], which positions have a residual connection; all by default.
@@ -78,6 +78,8 @@ def mix_residual(
     array([[[0.25, 0.75],
             [0.75, 0.25]]])
     """
+    if not any(residual):
+        return attention
     xp = array_namespace(attention)
     place = {"dtype": attention.dtype, "device": device_of(attention)}
     r = xp.asarray(list(residual), **place)[:, None, None]

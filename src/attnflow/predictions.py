@@ -132,7 +132,8 @@ class Answer:
         """
         if parts is None or (isinstance(parts, str) and parts == WHOLE):
             kept = [i for i, special in enumerate(self.special) if not special]
-            return (self._row(kept or range(len(self)), self.text),)
+            label = self.text if self.text.strip() else None  # of special tokens only
+            return (self._row(kept or range(len(self)), label),)
         if isinstance(parts, str) and parts == EACH:
             return tuple(self._row([i]) for i in range(len(self)))
         if isinstance(parts, list | tuple) and not parts:
@@ -143,7 +144,7 @@ class Answer:
             )
         if isinstance(parts, str) and units is not None:
             inside = [[i - self.first for i in group if i in self.tokens] for group in units.groups]
-            return tuple(self._row(group) for group in inside if group)
+            return tuple(self._row(group) for group in inside if group) or self.rows()
         several = isinstance(parts, list | tuple) and not is_span(parts)
         chosen: Sequence[Any] = parts if several else [parts]  # type: ignore[assignment]
         return tuple(self._row(self._find(part)) for part in chosen)
@@ -225,7 +226,8 @@ def find_sentences(
         places = [offsets[part.start : part.stop] for part in segments]
         known = [[span for span in spans if span is not None] for spans in places]
         parts = [(spans[0][0], spans[-1][1]) for spans in known if spans]
-        if answer is not None and parts[0][0] >= end:  # a prompt without segments
+        if answer is not None and not any(start < end for start, _ in parts):
+            # A prompt without segments; its answer may be special tokens only.
             parts.insert(0, (0, end))
     return [
         (start + first, start + last)

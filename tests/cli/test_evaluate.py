@@ -211,6 +211,13 @@ def test_the_help_has_an_option_for_each_setting():
         assert name in result.stdout
 
 
+def test_the_help_says_the_default_of_replacements_in_words_only():
+    text = run("evaluate", "--help").output
+    described = text[text.index("--replacements") : text.index("--signs")]
+    assert "Default:" in described
+    assert "none" not in described
+
+
 def test_explain_prints_the_check(classifier):
     result = run("explain", TEXTS[0], "--model", classifier, "--check")
     assert result.exit_code == 0, result.output

@@ -111,7 +111,7 @@ def test_compiled_alti_agrees_with_blocks(name: str, monkeypatch: pytest.MonkeyP
     assert compiled.call_count >= 8  # both layers twice, in several blocks
 
 
-@pytest.mark.parametrize("n_heads", [1, 4, 6])
+@pytest.mark.parametrize("n_heads", [1, 2, 3, 4, 5, 6, 9])
 def test_compiled_proximity_by_definition(n_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proximity, "TILE_SIZE", 0)  # tiles of 64 features
     monkeypatch.setattr(proximity, "WORK_PER_THREAD", 1)
@@ -131,6 +131,11 @@ def test_compiled_proximity_by_definition(n_heads: int, monkeypatch: pytest.Monk
         expected = (total.double().abs().sum(-1, keepdim=True) - distance).clamp_min(0)
         scores = proximity.score_proximity(weights, values, kept, total, 2)
         torch.testing.assert_close(scores.double(), expected, rtol=1e-6, atol=1e-5)
+
+
+def test_edges_that_contain_the_residual_are_not_copied() -> None:
+    [graph], _ = capture_graphs(TINY["llama"].make(), TINY["llama"].inputs((5,)), edges="alti")
+    assert graph.weights is graph.attention  # A = W
 
 
 def test_cross_attention_keeps_the_stream_of_the_decoder() -> None:

@@ -161,6 +161,16 @@ def test_top_ranks_the_prompt(llama):
     assert {token for token, _, _ in words.top(10)} == {"[CLS]", "the", "key"}
 
 
+@pytest.mark.parametrize("parts", ["words", "sentences", "tokens", None])
+def test_an_answer_of_special_tokens_only(llama, parts):
+    explanation = explain(PROMPT, llama, continuation=[llama.tokenizer.bos_token_id])
+    assert explanation.answer.text == ""
+    scores = explanation.rollout(answer=parts, units="sentences")
+    expected = explanation.rollout(units="sentences")
+    np.testing.assert_allclose(scores.scores, expected.scores)
+    assert scores.row_labels == expected.row_labels == (explanation.tokens[-1],)
+
+
 @pytest.mark.parametrize(
     "part", ["cabinets", (5, 99), (4, 4), range(1, 9), slice(9, 12), 3, None, "the"]
 )

@@ -230,6 +230,18 @@ def test_a_chat_about_an_image_that_ends_with_an_answer():
         assert odd == [{"role": "user"}]  # an image without words
 
 
+@pytest.mark.parametrize("text", ["what is this", "<image> what <image> is this"])
+def test_several_images_are_told_apart(text):
+    model, processor = make_vlm("llava")
+    images = [make_image(), make_image(30, 20)]
+    encoded = encode_with_images(load_model(model, processor), text, images)
+    for number in (1, 2):
+        names = [f"image {number} patch {i // 4},{i % 4}" for i in range(16)]
+        first = encoded.tokens.index(names[0])
+        assert list(encoded.tokens[first : first + 16]) == names
+    assert [grid.first for grid in encoded.grids] == [0, 16 + ("what <" in text)]
+
+
 def test_a_model_and_its_processor_in_a_folder(tmp_path):
     model, processor = make_vlm("llava")
     model.save_pretrained(tmp_path)

@@ -97,7 +97,7 @@ def test_the_sentence(explanation):
     check = explanation.faithfulness("raw")
     text = str(check)
     assert f"p({check.label})" in text
-    assert f"{check.comprehensiveness:.2f}" in text
+    assert f"by {check.comprehensiveness:.1g}"[:6] in text
     assert f"{check.beaten:.0%} of {ORDERS}" in text
     assert f"of {len(check.compared)} here" in text
     assert ("the best of" in text) == (check.best == check.explainer)
@@ -107,6 +107,9 @@ def test_a_probability_that_rises_is_not_a_negative_drop(explanation):
     check = replace(explanation.faithfulness(), comprehensiveness=-0.17, random=0.34)
     assert "rises by 0.17" in str(check)
     assert "drops by 0.34" in str(check)
+    small = replace(check, comprehensiveness=0.00784, random=0.00693)
+    assert "drops by 0.0078" in str(small)
+    assert "drops by 0.0069" in str(small)
 
 
 def test_checks_are_part_of_json_and_of_pages(loaded):

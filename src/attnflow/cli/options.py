@@ -300,8 +300,8 @@ class RegistryCommand(TyperCommand):
                 continue
             if param.name == "edges":
                 param.help = (
-                    "What to weight the edges by. Default: attention, and alti for decoders. "
-                    f"{EDGES.help()}"
+                    "What to weight the edges by. Default: attention, and alti for decoders and "
+                    f"encoder-decoders. {EDGES.help()}"
                 )
             elif param.name == "method":
                 every = ", ".join(default_methods())

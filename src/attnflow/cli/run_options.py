@@ -144,6 +144,7 @@ def _setting_parameters(settings: type[RunSettings]) -> Iterator[Parameter]:
             "help": option.help,
             "min": option.minimum,
             "metavar": None if option.several else join_choices(option.choices),
+            "show_default": "Default:" not in option.help,  # which says it in words
             "rich_help_panel": SCORES,
         }
         flag = f"--{field.name.replace('_', '-')}"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from attnflow.corpus.example import Example, Outcome, Rejected
 from attnflow.corpus.settings import CPU_BATCH_TOKENS, Settings
 from attnflow.edges.registry import EDGES
-from attnflow.errors import AttnflowError, InputError
+from attnflow.errors import AttnflowError, InputError, quote
 from attnflow.models.generation import AnsweredText, AnswerRequest, answer_prompts
 from attnflow.models.inputs import EncodedText, InvalidText, encode_texts, warn_unknown
 from attnflow.models.loading import LoadedModel
@@ -79,9 +79,7 @@ class Plan:
 
 def plan_shard(loaded: LoadedModel, settings: Settings, examples: Sequence[Example]) -> Plan:
     """Tokenize the examples, resolve their positions, and group them into batches."""
-    texts = [example.text for example in examples]
-    words = settings.words or settings.has_answers
-    encoded = encode_texts(loaded, texts, truncate=settings.truncate, words=words)
+    encoded = _encode(loaded, settings, examples)
     tasks: list[Task] = []
     rejected: dict[int, Rejected] = {}
     for place, (example, encoding) in enumerate(zip(examples, encoded, strict=True)):
@@ -93,11 +91,42 @@ def plan_shard(loaded: LoadedModel, settings: Settings, examples: Sequence[Examp
         except AttnflowError as error:
             rejected[place] = Rejected(example, str(error), "other")
     warn_unknown(loaded, [task.encoded for task in tasks])
-    max_texts = len(tasks) if loaded.supports_batches else 1
+    is_single = not loaded.supports_batches or settings.image_column is not None
+    max_texts = 1 if is_single else len(tasks)
     max_tokens = settings.batch_tokens or CPU_BATCH_TOKENS
     groups = group_lengths([len(task.tokens) for task in tasks], max_tokens, max_texts)
     batches = tuple(tuple(tasks[i] for i in group) for group in groups)
     return Plan(len(examples), batches, rejected)
+
+
+def _encode(
+    loaded: LoadedModel, settings: Settings, examples: Sequence[Example]
+) -> Sequence[EncodedText | InvalidText]:
+    """Tokenize the texts of a shard, with their images if the settings name a column of them."""
+    texts = [example.text for example in examples]
+    words = settings.words or settings.has_answers
+    encoded = encode_texts(loaded, texts, truncate=settings.truncate, words=words)
+    if settings.image_column is None:
+        return encoded
+    images = [example.fields.get(settings.image_column) for example in examples]
+    return [
+        _encode_with_images(loaded, text, files) if files else alone
+        for text, files, alone in zip(texts, images, encoded, strict=True)
+    ]
+
+
+def _encode_with_images(loaded: LoadedModel, text: str, files: Any) -> EncodedText | InvalidText:
+    """Turn a text and its images into tokens. files: the path of an image, or a list of paths."""
+    from attnflow.models.multimodal import encode_with_images
+
+    paths = files if isinstance(files, list) else [files]
+    if not all(isinstance(path, str) for path in paths):
+        reason = f"the image is {quote(files)}; expected the path of a file, or a list of paths."
+        return InvalidText(reason, "other")
+    try:
+        return encode_with_images(loaded, text, paths)
+    except AttnflowError as error:
+        return InvalidText(str(error), "other")
 
 
 def _make_task(

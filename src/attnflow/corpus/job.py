@@ -115,6 +115,7 @@ def run(  # noqa: PLR0913 - one argument for each option
         chosen,
         columns=(text_column, id_column),
         fields=chosen.fields,
+        paths=() if chosen.image_column is None else (chosen.image_column,),
         format=format,
         input_id=input_id,
         shard_size=shard_size,
@@ -137,6 +138,7 @@ def run_settings(  # noqa: PLR0913 - one argument for each option
     *,
     columns: tuple[str | None, str | None] = (None, None),
     fields: Sequence[str] = (),
+    paths: Sequence[str] = (),
     limit: int | None = None,
     format: Format | None = None,
     input_id: str | None = None,
@@ -153,7 +155,8 @@ def run_settings(  # noqa: PLR0913 - one argument for each option
 ) -> Summary:
     """Run any kind of settings over an input; see `run` for the other options.
 
-    columns: of texts and of IDs. fields: further columns of the input that the settings need.
+    columns: of texts and of IDs. fields: further columns of the input that the settings need;
+    paths: those with paths of files.
     limit: only the first rows of the input.
     """
     check_path(out, "out")
@@ -178,6 +181,7 @@ def run_settings(  # noqa: PLR0913 - one argument for each option
             format=format,
             input_id=input_id,
             fields=fields,
+            paths=paths,
         )
         job = Job(
             source=source if limit is None else source.first(limit),

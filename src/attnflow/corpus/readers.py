@@ -78,6 +78,7 @@ def open_source(
     format: Format | None = None,
     input_id: str | None = None,
     fields: Sequence[str] = (),
+    paths: Sequence[str] = (),
 ) -> Source:
     """Open an input, and read it once for its checksum.
 
@@ -85,7 +86,8 @@ def open_source(
     `hf:name[:split]`, a Hugging Face Dataset or IterableDataset, or a list of texts (or of
     mappings with the key "text", if there are `fields`).
     text_column, id_column: for tables. format: for a file without a known extension.
-    fields: further columns to read, as `Example.fields`.
+    fields: further columns to read, as `Example.fields`. paths: those with paths of files, which
+    are relative to the folder of the input if that is a file.
     input_id: identifies the input instead of a checksum, so that it is not read for one. A Dataset
     is identified by its fingerprint.
     Raises FileError, InputError or SelectionError if the input cannot be read.
@@ -102,7 +104,28 @@ def open_source(
             fix="Choose one, or remove --input-id (input_id=...): a checksum is then computed.",
         )
     source = _open(data, text_column, id_column, format, input_id, fields)
+    if paths and source.format not in ("list", "dataset"):
+        folder = Path(source.name).resolve().parent
+        source = replace(source, rows=partial(_place_paths, source.rows, folder, paths))
     return replace(source, has_input_id=input_id is not None)
+
+
+def _place_paths(
+    rows: Callable[[], Iterator[Row]], folder: Path, names: Sequence[str]
+) -> Iterator[Row]:
+    """Yield rows whose fields of these names have paths inside the folder, unless absolute."""
+
+    def place(value: Any) -> Any:
+        if isinstance(value, list):
+            return [place(item) for item in value]
+        return str(folder / value) if isinstance(value, str) and value else value
+
+    for row in rows():
+        if isinstance(row, Example):
+            found = {name: place(row.fields.get(name)) for name in names}
+            yield replace(row, fields={**row.fields, **found})
+        else:
+            yield row
 
 
 def find_format(path: Path) -> Format:

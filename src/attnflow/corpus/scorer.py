@@ -143,6 +143,7 @@ class Scorer:
             and settings.normalize != "receptive_field"
             and not settings.words
             and not settings.has_answers
+            and settings.image_column is None
             and supports_padded_batches(self.loaded.model)
         )
         if served:

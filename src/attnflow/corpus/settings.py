@@ -270,6 +270,8 @@ class Settings(RunSettings):
     generate: the number of tokens that a language model generates after each text, 0 for none;
     answer_column: or the column of the input with the answer to each text. Then every token of the
     answer is explained: positions "explained" are those that predict its tokens.
+    image_column: the column with the path of an image, or a list of paths, for models of texts and
+    images. A text without one is scored alone.
     batch_tokens: the maximum number of tokens in a batch, including padding; None for 1,024, and
     16,384 on a GPU. The last bits of a result depend on it.
     device: where the model runs, such as "cpu" or "cuda"; None for a GPU if there is one.
@@ -324,7 +326,7 @@ class Settings(RunSettings):
     )  # fmt: skip
     edges: str | None = setting(
         None,
-        "Edge weights. Default: attention, and alti for decoders.",
+        "Edge weights. Default: attention, and alti for decoders and encoder-decoders.",
         registry="attnflow.edges.registry:EDGES",
     )
     target: str | int | None = setting(
@@ -346,6 +348,11 @@ class Settings(RunSettings):
     )
     answer_column: str | None = setting(
         None, "Column with an answer to each text, whose tokens are explained."
+    )
+    image_column: str | None = setting(
+        None,
+        "Column with the image file of each text, or a list of them, for models of texts and "
+        "images. Paths are relative to the folder of the input file.",
     )
     batch_tokens: int | None = setting(
         None,
@@ -388,6 +395,12 @@ class Settings(RunSettings):
             resolve_residual(residual, 1)
         if self.has_answers:
             self._check_answers()
+        if self.image_column is not None and self.importance:
+            raise InputError(
+                f"importance is {', '.join(self.importance)}, and texts come with images",
+                expected="methods only",
+                fix="Leave out importance.",
+            )
         several = isinstance(self.positions, tuple) and self.positions
         if self.positions not in NAMED_POSITIONS and not (
             several and all(map(_is_position, self.positions))
@@ -428,7 +441,8 @@ class Settings(RunSettings):
     @property
     def fields(self) -> tuple[str, ...]:
         """The columns of the input that are needed besides texts and IDs."""
-        return () if self.answer_column is None else (self.answer_column,)
+        columns = (self.answer_column, self.image_column)
+        return tuple(name for name in columns if name is not None)
 
     def resolve(self, device: str) -> "Settings":
         """Return a copy with `device` and `batch_tokens` filled in where they are None."""
@@ -499,6 +513,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "words": (bool,),
     "generate": (int,),
     "answer_column": (str, NoneType),
+    "image_column": (str, NoneType),
     "batch_tokens": (int, NoneType),
 }
 ITEMS: dict[str, tuple[type, ...]] = {"methods": (str,), "importance": (str,), "layers": (int,)}

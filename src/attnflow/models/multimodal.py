@@ -294,12 +294,14 @@ def find_views(
         ]
     if getattr(processor, "image_break_token", None):
         return _lines(runs)
+    sizes = _view_sizes(loaded, processor)
+    runs = _split_joined(runs, n_images, sizes)
     if len(runs) % n_images:
         return [View(0, first, n, f"part {i + 1}") for i, (first, n) in enumerate(runs)]
     each = len(runs) // n_images
     views = []
     for i in range(n_images):
-        pieces = _split_runs(runs[i * each :][:each], _view_sizes(loaded, processor))
+        pieces = _split_runs(runs[i * each :][:each], sizes)
         views += _name_views(i, pieces, _aspect(batch))
     return views
 
@@ -315,6 +317,19 @@ def _runs(ids: Sequence[int], token: int) -> list[tuple[int, int]]:
         else:
             runs.append((i, 1))
     return runs
+
+
+def _split_joined(
+    runs: list[tuple[int, int]], n_images: int, sizes: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Split runs of images that follow one another without a token between them.
+
+    Only if all images have as many tokens as a view has: otherwise, the runs stay as they are.
+    """
+    size, rest = divmod(sum(n for _, n in runs), n_images)
+    if len(runs) >= n_images or rest or size not in sizes or any(n % size for _, n in runs):
+        return runs
+    return [(first + i, size) for first, n in runs for i in range(0, n, size)]
 
 
 def _lines(runs: list[tuple[int, int]]) -> list[View]:

@@ -62,7 +62,7 @@ class Check:
         if self.best == self.explainer:
             best = f"the best of {len(self.compared)} here"
         else:
-            best += f" ({self.compared[self.best]:.2f})"
+            best += f" ({_amount(self.compared[self.best])})"
         return (
             f"without its top tokens, p({self.label}) {_change(self.comprehensiveness)}; "
             f"without random ones, it {_change(self.random)}: {verdict}; {best}."
@@ -70,7 +70,17 @@ class Check:
 
 
 def _change(drop: float) -> str:
-    return f"drops by {drop:.2f}" if drop >= 0 else f"rises by {-drop:.2f}"
+    return f"{'drops' if drop >= 0 else 'rises'} by {_amount(abs(drop))}"
+
+
+def _amount(value: float) -> str:
+    """A number with two digits: whole answers have small probabilities.
+
+    >>> _amount(0.344), _amount(0.00784), _amount(0.0)
+    ('0.34', '0.0078', '0.00')
+    """
+    is_small = TIED < abs(value) < 0.095
+    return f"{value:.2g}" if is_small else f"{value:.2f}"
 
 
 def check_methods(

@@ -6,6 +6,7 @@ are run in batches of equal length, so nothing is padded.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -22,14 +23,18 @@ from attnflow.importance.replacement import (
 )
 from attnflow.importance.target import Target, replace_embeddings
 from attnflow.models.inputs import collate
+from attnflow.models.model_state import evaluation_mode
 from attnflow.models.prediction import logits_of_batch
+from attnflow.models.wrappers import unwrap
 from attnflow.optional import import_optional
 from attnflow.study.case import Case, log_chance
+from attnflow.study.prediction_row import at_position, find_layers
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 BATCH_TOKENS = 2048  # of a batch, on a processor
+MIN_POSITIONS = 4  # of a text, to find the layers that need only one of them
 DRAWS = 8  # of kept dimensions, for the soft metrics
 
 
@@ -71,6 +76,7 @@ class MaskedModel:
         )
         self.substitutes = self._find_substitutes()
         self.mean = mean_embedding(case.loaded) if self.replacement == "mean" else None
+        self.last_layers = self._find_last_layers()
         self.runs = 0
         self._known: dict[bytes, float] = {}
         self._soft: dict[bytes, float] = {} if other is None else other._soft
@@ -205,19 +211,47 @@ class MaskedModel:
     def _score(self, inputs: dict[str, Any], positions: Sequence[int]) -> Floats:
         """Run the model, and return log p [rows], summed over the steps."""
         torch = import_optional("torch", "running a model")
+        place = at_position(self.last_layers, inputs["input_ids"].shape[1], positions[0])
+        with place, torch.no_grad():
+            logits = self._logits(inputs, positions)
+            total = torch.zeros(logits.shape[1], dtype=torch.float64, device=logits.device)
+            for step, row in zip(self.case.steps, logits, strict=True):
+                total += log_chance(self.case.loaded, row, step.contrast)
+        return np.asarray(total.cpu().numpy())
+
+    def _find_last_layers(self) -> tuple[Any, ...]:
+        """Return the layers that need only the position of the prediction; none for several.
+
+        A classifier finds its position by itself, so it counts only if it is the first one, [CLS].
+        """
+        torch = import_optional("torch", "running a model")
+        loaded, positions, ids = self.case.loaded, self.case.positions, self.inputs["input_ids"]
+        is_known = loaded.task in ("causal_lm", "masked_lm") or positions == [0]
+        n, is_single = ids.shape[1], len(positions) == 1 and loaded.task != "seq2seq"
+        is_plain = loaded.supports_batches and unwrap(loaded.model) is loaded.model
+        if not (is_known and is_single and is_plain and n >= MIN_POSITIONS):
+            return ()
+        inputs = {name: values.repeat(2, 1) for name, values in self.inputs.items()}
+        inputs["input_ids"] = torch.cat([ids, ids.roll(1, dims=1)])  # two texts, to be sure
+        with torch.no_grad(), evaluation_mode(loaded.model):
+            run = partial(self._logits, inputs, positions)
+            return find_layers(loaded.model, run, n, positions[0])
+
+    def _logits(self, inputs: dict[str, Any], positions: Sequence[int]) -> Any:
+        """Run the model, and return the logits [steps, rows, classes]."""
+        torch = import_optional("torch", "running a model")
         loaded, rows = self.case.loaded, len(inputs["input_ids"])
-        encoded = [self.case.encoded] * rows
         options = {}
         if self.chooses_logits:  # a large part of a small model's work is its vocabulary
             options["logits_to_keep"] = torch.tensor(list(positions), device=self.device)
             positions = range(len(positions))
-        with torch.no_grad():
-            logits = loaded.model(**inputs, **options).logits
-            total = torch.zeros(rows, dtype=torch.float64, device=logits.device)
-            for step, position in zip(self.case.steps, positions, strict=True):
-                row = logits_of_batch(loaded, logits, encoded, [position] * rows)
-                total += log_chance(loaded, row, step.contrast)
-        return np.asarray(total.cpu().numpy())
+        logits = loaded.model(**inputs, **options).logits
+        if logits.dim() == 3 and logits.shape[1] == 1:  # of a single position, as `at_position` has
+            positions = [0] * len(positions)
+        encoded = [self.case.encoded] * rows
+        return torch.stack(
+            [logits_of_batch(loaded, logits, encoded, [place] * rows) for place in positions]
+        )
 
     def _run_soft(self, kept: Floats) -> float:
         """Return the mean of p over draws of kept dimensions. kept: [units]."""

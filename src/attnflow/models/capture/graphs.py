@@ -239,6 +239,8 @@ def _add_own_weights(
         share[i, place] = 1 - cut
         if layer.share is not None:
             share[i, place] = layer.share[example][_indices(rows, layer.own)].to(own)
+    if not own.any() and bool((share == 1).all()):  # A = W, which need not be copied
+        return replace(graph, weights=graph.attention, residual_weights=None)
     identity = torch.eye(n, dtype=own.dtype, device=own.device)
     weights = share.unsqueeze(-1) * graph.attention + own.unsqueeze(-1) * identity
     keeps_scale = layers[0].share is not None

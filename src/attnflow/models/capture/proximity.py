@@ -40,11 +40,12 @@ def score_proximity(
     n_threads = max(1, min(torch.get_num_threads(), work // WORK_PER_THREAD, n_keys))
 
     def run(thread: int) -> None:
-        tile = np.empty(max(TILE_SIZE // n_heads, 64), np.float32)
-        column = np.empty(n_queries, np.float32)
+        tiles = np.empty((2, max(TILE_SIZE // n_heads, 64)), np.float32)
+        factors = np.empty((n_queries, n_heads), np.float32)
+        seen = np.empty(n_queries, np.int64)
         for example in range(batch):
             numbers = [array[example] for array in (*arrays, kept, scores)]
-            layer = [*numbers, (thread, n_threads, first), (tile, column)]
+            layer = [*numbers, (thread, n_threads, first), (tiles, factors, seen)]
             score_keys(*layer)
 
     if n_threads == 1:
@@ -62,61 +63,114 @@ def score_proximity(
 def score_keys(
     weights: Any, values: Any, total: Any, own: Any, scores: Any, keys: Any, memory: Any
 ) -> None:
-    """Score some keys against the queries that see them.
+    """Score some keys against the queries that see them, two queries at a time.
 
-    scores: [keys, queries].
+    scores: [keys, queries], zeros.
     keys: the first key, the step to the next one, and the key that is the first query itself.
-    memory: for the vector of a pair, and for the sums of a key.
+    memory: for the vectors of two pairs, for the weights [queries, heads] of a key, and for the
+    queries that see it.
     """
     n_heads, n_queries, n_keys = weights.shape
-    vector, column = memory
-    n_features = total.shape[1]
+    tiles, factors, seen = memory
+    n_features, longest = total.shape[1], tiles.shape[1]
     for k in range(keys[0], n_keys, keys[1]):
-        column[:] = 0.0
-        for first in range(0, n_features, vector.size):
-            size = min(vector.size, n_features - first)
-            tile = pointer(vector, 0)
-            for q in range(n_queries):
-                is_own = keys[2] + q == k and own.size > 0
-                is_seen = is_own
-                for h in range(n_heads):
-                    is_seen |= weights[h, q, k] != 0.0
-                if not is_seen:
-                    continue
-                whole = pointer(total, q * n_features + first)
-                for d in range(size):
-                    tile[d] = whole[d]
-                if is_own:
-                    kept = pointer(own, q * n_features + first)
-                    for d in range(size):
-                        tile[d] -= kept[d]
-                subtract_heads(tile, size, weights, values, (q, k, first))
-                nearer = np.float32(0.0)
-                for d in range(size):
-                    nearer += abs(whole[d]) - abs(tile[d])
-                column[q] += nearer
+        own_query = k - keys[2] if own.size > 0 else -1
+        n_seen = 0
         for q in range(n_queries):
-            scores[k, q] = max(column[q], np.float32(0.0))
+            is_seen = q == own_query
+            for h in range(n_heads):
+                factors[n_seen, h] = weights[h, q, k]
+                is_seen |= weights[h, q, k] != 0.0
+            if is_seen:
+                seen[n_seen] = q
+                n_seen += 1
+        column = pointer(scores, k * n_queries)
+        for first in range(0, n_features, longest):
+            place = (k, first, min(longest, n_features - first))
+            for i in range(0, n_seen, 2):
+                n_tiles, some_factors = min(2, n_seen - i), pointer(factors, i * n_heads)
+                for j in range(n_tiles):
+                    q, tile = seen[i + j], pointer(tiles, j * longest)
+                    start_tile(tile, q, pointer(some_factors, j * n_heads), total, values, place)
+                    if q == own_query:
+                        subtract(tile, pointer(own, q * n_features + first), place[2])
+                if n_tiles == 2:
+                    subtract_from_two(tiles, some_factors, values, place)
+                else:
+                    subtract_from_one(tiles, some_factors, values, place)
+                for j in range(n_tiles):
+                    whole = pointer(total, seen[i + j] * n_features + first)
+                    column[seen[i + j]] += shorten(pointer(tiles, j * longest), whole, place[2])
+        for q in range(n_queries):
+            column[q] = max(column[q], np.float32(0.0))
 
 
 @fused
-def subtract_heads(tile: Any, size: int, weights: Any, values: Any, place: Any) -> None:
-    """Subtract the sum of weight * value over heads, four heads at a time.
+def start_tile(tile: Any, q: int, factors: Any, total: Any, values: Any, place: Any) -> None:
+    """Set a tile to y, without the value of the first head unless groups of four have it.
 
-    place: the query, the key, and the first feature of the tile.
+    factors: the weights of the query, [heads].
+    place: the key, the first feature of the tile, and the number of its features.
     """
-    q, k, first = place
+    k, first, size = place
+    n_heads, _, n_features = values.shape
+    whole, value = pointer(total, q * n_features + first), pointer(values, k * n_features + first)
+    w = factors[0] if n_heads % 4 else np.float32(0.0)
+    for d in range(size):
+        tile[d] = whole[d] - w * value[d]
+
+
+@fused
+def subtract(tile: Any, vector: Any, size: int) -> None:
+    """Subtract a vector from a tile."""
+    for d in range(size):
+        tile[d] -= vector[d]
+
+
+@fused
+def subtract_from_two(tiles: Any, factors: Any, values: Any, place: Any) -> None:
+    """Subtract the values of the other heads from two tiles, four heads at a time.
+
+    Values are read once for both tiles. factors: the weights of two queries, [2, heads].
+    """
+    k, first, size = place
     n_heads, n_keys, n_features = values.shape
     start, step = k * n_features + first, n_keys * n_features
-    n_grouped = n_heads - n_heads % 4
-    for h in range(0, n_grouped, 4):
-        w0, w1 = weights[h, q, k], weights[h + 1, q, k]
-        w2, w3 = weights[h + 2, q, k], weights[h + 3, q, k]
+    tile, other = pointer(tiles, 0), pointer(tiles, tiles.shape[1])
+    w, u = factors, pointer(factors, n_heads)
+    n_single = n_heads % 4
+    for h in range(1, n_single):
+        w0, u0, v0 = w[h], u[h], pointer(values, h * step + start)
+        for d in range(size):
+            tile[d] -= w0 * v0[d]
+            other[d] -= u0 * v0[d]
+    for h in range(n_single, n_heads, 4):
+        w0, w1, w2, w3 = w[h], w[h + 1], w[h + 2], w[h + 3]
+        u0, u1, u2, u3 = u[h], u[h + 1], u[h + 2], u[h + 3]
         v0 = pointer(values, h * step + start)
         v1, v2, v3 = pointer(v0, step), pointer(v0, 2 * step), pointer(v0, 3 * step)
         for d in range(size):
-            tile[d] -= w0 * v0[d] + w1 * v1[d] + w2 * v2[d] + w3 * v3[d]
-    for h in range(n_grouped, n_heads):
-        w0, v0 = weights[h, q, k], pointer(values, h * step + start)
+            a, b, c, e = v0[d], v1[d], v2[d], v3[d]
+            tile[d] -= w0 * a + w1 * b + w2 * c + w3 * e
+            other[d] -= u0 * a + u1 * b + u2 * c + u3 * e
+
+
+@fused
+def subtract_from_one(tile: Any, factors: Any, values: Any, place: Any) -> None:
+    """The same for a single tile, of the last of an odd number of queries."""
+    k, first, size = place
+    n_heads, n_keys, n_features = values.shape
+    whole = pointer(tile, 0)
+    for h in range(min(n_heads % 4, 1), n_heads):
+        w, v = factors[h], pointer(values, (h * n_keys + k) * n_features + first)
         for d in range(size):
-            tile[d] -= w0 * v0[d]
+            whole[d] -= w * v[d]
+
+
+@fused
+def shorten(tile: Any, whole: Any, size: int) -> Any:
+    """By how much y without a contribution is shorter than y, in the features of a tile."""
+    nearer = np.float32(0.0)
+    for d in range(size):
+        nearer += abs(whole[d]) - abs(tile[d])
+    return nearer

@@ -30,22 +30,28 @@ def merge_heads(layer: Array, heads: Heads, what: str) -> Array:
     dtype = compute_dtype(layer)
     n_heads = int(layer.shape[0])
     check_heads(heads)
+    if isinstance(heads, int):
+        check_head(heads, n_heads, what)
     if callable(heads):
         merged = _call(heads, xp.astype(layer, dtype, copy=False), what)
     elif heads == "mean":
         merged = xp.sum(layer, axis=0, dtype=dtype) / n_heads
     elif heads in ("max", "min"):
         merged = xp.astype((xp.max if heads == "max" else xp.min)(layer, axis=0), dtype)
-    elif isinstance(heads, int) and -n_heads <= heads < n_heads:
-        merged = xp.astype(layer[heads], dtype)
     else:
+        merged = xp.astype(layer[heads], dtype)
+    _check_merged(merged, heads, what)
+    return rescale_rows(merged)
+
+
+def check_head(head: int, n_heads: int, what: str) -> None:
+    """Raise SelectionError unless there is such a head; negative ones count from the last."""
+    if not -n_heads <= head < n_heads:
         raise SelectionError(
-            f"heads is {heads} for {what}",
+            f"heads is {head} for {what}",
             expected=f"0 to {n_heads - 1}",
             fix="Heads count from 0.",
         )
-    _check_merged(merged, heads, what)
-    return rescale_rows(merged)
 
 
 def check_heads(heads: Any) -> None:

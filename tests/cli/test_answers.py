@@ -49,7 +49,7 @@ def test_json_has_the_answer_rows_and_offsets(folder):
 
 def test_a_chat_from_a_file(folder, tmp_path):
     file = tmp_path / "chat.json"
-    file.write_text(json.dumps({"messages": [USER, REPLY]}))
+    file.write_text(json.dumps({"messages": [USER, REPLY]}), encoding="utf-8-sig")  # as Windows
     result = run("--chat", file, "--model", folder, "--units", "segments", "--format", "json")
     assert result.exit_code == 0, result.output
     values = json.loads(result.stdout)

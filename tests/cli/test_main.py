@@ -383,3 +383,10 @@ def test_the_extra_of_a_command_is_forgotten_when_it_ends():
     assert CliRunner().invoke(cli.app, ["serve", "--help"]).exit_code == 0
     assert cli.load_command("serve").name == "serve"
     assert command_extra.get() is None
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "attnflow", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("attnflow ")

@@ -54,6 +54,9 @@ CALLS = {
             threads=["0"],
             truncate=["x"],
         ),
+        (*EXPLAIN, "--check", "--format", "csv"),
+        (*EXPLAIN, "--chat", "latin.txt"),
+        ("explain", *MODEL, "--chat", "latin.txt"),
         *options(("explain", "the key"), model=["", "folder", "nope/nope", LONG, BYTE, "x" * 5000]),
     ],
     "explain-image": [

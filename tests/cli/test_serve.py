@@ -63,6 +63,14 @@ def test_options_are_passed_on(calls):
         assert fragment in result.stderr
 
 
+@pytest.mark.parametrize("option", ["--max-upload", "--seconds", "--workers"])
+@pytest.mark.parametrize("value", ["inf", "1e400", "99999999999"])
+def test_limits_without_an_end_are_exit_2(option, value):
+    result = run("--port", "0", "--no-open", option, value)
+    assert result.exit_code == 2
+    assert option in result.stderr
+
+
 def test_the_help_lists_the_built_in_models():
     result = run("--help", COLUMNS="200")
     for name in ("verb-number-causal", "minilm-sst2", "Additional allowed hostname"):

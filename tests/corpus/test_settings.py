@@ -101,7 +101,7 @@ def test_a_gpu_gets_larger_batches(options, device, expected):
         ({"truncate": "fold"}, InputError, ["truncate", "'fold'", "'error' or 'cut'"]),
         ({"normalize": "columns"}, InputError, ["normalize", "'columns'", "'receptive_field'"]),
         ({"residual_weight": 2}, InputError, ["residual_weight", "2", "0.5"]),
-        ({"batch_tokens": 0}, InputError, ["batch_tokens is 0", "1 or more"]),
+        ({"batch_tokens": 0}, InputError, ["batch_tokens is 0", "from 1"]),
     ],
 )
 def test_invalid_settings(options, kind, parts):

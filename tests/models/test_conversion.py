@@ -68,6 +68,42 @@ def test_weights_that_are_missing_are_named(tmp_path):
         convert_checkpoint(tmp_path / "old", tmp_path / "new")
 
 
+def test_weights_that_are_left_out_are_named(tmp_path):
+    weights = make_model("BertForSequenceClassification").state_dict()
+    save_pickle(tmp_path / "old", weights={**weights, "probe.weight": torch.ones(3)})
+    assert convert_checkpoint(tmp_path / "old", tmp_path / "new").unused == ("probe.weight",)
+    result = CliRunner().invoke(app, ["convert", str(tmp_path / "old")])
+    assert "probe.weight" in result.stderr
+
+
+def test_a_head_is_not_lost_without_the_name_of_its_class(tmp_path):
+    save_pickle(tmp_path / "old")
+    config = json.loads((tmp_path / "old/config.json").read_text())
+    del config["architectures"]
+    (tmp_path / "old/config.json").write_text(json.dumps(config))
+    with refusal(FileError, "classifier.weight", "architectures"):
+        convert_checkpoint(tmp_path / "old", tmp_path / "new")
+    make_model().save_pretrained(tmp_path / "old")
+    (tmp_path / "old/config.json").write_text(json.dumps(config))
+    with pytest.warns(UserWarning, match=r"classifier\.weight.*architectures"):
+        load_model(tmp_path / "old")
+
+
+@pytest.mark.parametrize("content", [b"version https://git-lfs.github.com/spec/v1\n", b"\x80\x04"])
+def test_files_that_are_no_weights_get_advice_of_ours(tmp_path, content):
+    save_pickle(tmp_path / "old")
+    (tmp_path / "old/pytorch_model.bin").write_bytes(content)
+    with refusal(FileError, "torch.save", "git lfs", "weights_only=True"):
+        convert_checkpoint(tmp_path / "old", tmp_path / "new")
+
+
+def test_an_error_of_attnflow_keeps_its_advice(tmp_path):
+    save_pickle(tmp_path / "old")
+    (tmp_path / "old/config.json").write_text("{")
+    with refusal(FileError, "config.json", "a JSON object"):
+        convert_checkpoint(tmp_path / "old", tmp_path / "new")
+
+
 def test_folders_that_cannot_be_converted(tmp_path):
     with refusal(FileError, "config.json", "pytorch_model.bin"):
         convert_checkpoint(tmp_path, tmp_path / "new")

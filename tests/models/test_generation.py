@@ -43,6 +43,20 @@ def generated_by_transformers(loaded, text, **options):
     return ids[1:] if loaded.task == "seq2seq" else ids[inputs["input_ids"].shape[1] :]
 
 
+@pytest.mark.parametrize("options", [{"temperature": 0.5}, {"top_p": 7, "top_k": 3}])
+def test_options_of_sampling_without_sampling_are_named(llama, options, caplog):
+    with pytest.warns(UserWarning, match=f"{' and '.join(sorted(options))}.*do_sample"):
+        explain(PROMPT, llama, generate={"max_new_tokens": 2, **options})
+    assert not caplog.records  # of transformers, which names other options too
+
+
+def test_options_of_sampling_have_no_warning_with_sampling(llama):
+    options = {"max_new_tokens": 2, "temperature": 0.5, "do_sample": True}
+    assert explain(PROMPT, llama, generate=options).answer.settings["temperature"] == 0.5
+    with refusal(InputError, "do_sample", "'maybe'"):
+        explain(PROMPT, llama, generate={**options, "do_sample": "maybe"})
+
+
 @pytest.mark.parametrize("model", ["llama", "translator"])
 def test_the_tokens_are_those_of_generate(model, request):
     loaded = request.getfixturevalue(model)

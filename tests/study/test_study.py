@@ -324,6 +324,8 @@ def test_an_explainer_that_fails_on_a_text(monkeypatch, tmp_path):
         ({"metrics": ["morf", 5]}, InputError, ["metrics", "5"]),
         ({"model": None}, InputError, ["model", "None"]),
         ({"target": 0.5}, InputError, ["target", "0.5"]),
+        ({"heads": "median"}, InputError, ["heads", "'median'", "mean"]),
+        ({"limit": 10**23}, InputError, ["limit", str(10**23)]),
         ({"metric": "morf"}, InputError, ["'metric'", "metrics"]),
         ({"generate": 2, "continuation_column": "a"}, InputError, ["generate"]),
     ],
@@ -337,6 +339,26 @@ def test_wrong_options_are_refused_before_anything_starts(tmp_path, options, kin
 def test_a_replacement_that_does_not_fit_the_model_is_refused(tmp_path):
     with refusal(InputError, "'blur'", "unknown"):
         evaluate(TEXTS, tmp_path, **{**QUICK, "replacements": "blur"})
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "parts"),
+    [
+        ({"target": "many"}, SelectionError, ["'many'", "'plural'"]),
+        ({"target": 2}, SelectionError, ["2", "0 to 1"]),
+        ({"against": 99}, SelectionError, ["99", "0 to 1"]),
+        ({"heads": 99}, SelectionError, ["heads", "99", "0 to 7"]),
+        ({"generate": 3}, InputError, ["verb-number", "generate"]),
+    ],
+)
+def test_options_that_fail_for_every_text_are_refused(tmp_path, options, kind, parts):
+    with refusal(kind, *parts):
+        evaluate(TEXTS, tmp_path, **{**QUICK, **options})
+
+
+def test_a_token_that_the_model_does_not_know_is_refused(llama, tmp_path):
+    with refusal(SelectionError, "99", "0 to 11"):
+        evaluate(["the key"], tmp_path, model=llama, target=99, **QUICK)
 
 
 def test_a_missing_column_is_refused(tmp_path):

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import re
+import zlib
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -324,6 +326,40 @@ def test_a_view_is_printed_whole_in_light_colors_without_controls(opened, view):
     page.emulate_media(media="screen", color_scheme="dark")
     assert page.get_by_test_id("layer").is_visible()
     assert sheet.is_hidden()
+
+
+def read_objects(file):
+    """The objects of a PDF file, at the places in its table, with their streams decompressed."""
+    table = int(re.search(rb"startxref\n(\d+)\n%%EOF\n$", file)[1])
+    assert file.startswith(b"xref", table)
+    objects = []
+    for offset in re.findall(rb"(\d{10}) 00000 n", file[table:]):
+        head, _, rest = file[int(offset) :].partition(b"stream\n")
+        start = re.match(rb"\d+ 0 obj\n<<(.*?)>>\n(endobj)?", head, re.DOTALL)
+        size = None if start[2] else int(re.search(rb"/Length (\d+)", start[1])[1])
+        objects.append((start[1].decode(), zlib.decompress(rest[:size]) if size else b""))
+    return objects
+
+
+@pytest.mark.parametrize("view", ["text", "flow", "map", "heads"])
+def test_a_view_is_saved_as_pdf_in_light_colors(opened, view):
+    weights = np.full((2, 1, 4, 4), 0.25)
+    tokens = ["[CLS]", "café", "مدينة", "[SEP]"]  # one is Arabic
+    explanation = Explanation.from_attentions(Attentions(weights, tokens))
+    viewer = opened(explanation, json.dumps({"view": view}), color_scheme="dark")
+    viewer.wait_for_drawing()
+    with viewer.page.expect_download() as download:
+        viewer.page.get_by_test_id("export-pdf").click()
+    assert download.value.suggested_filename.endswith(".pdf")
+    objects = read_objects(download.value.path().read_bytes())
+    content = objects[3][1].decode()
+    assert re.search(r"1\.000 1\.000 1\.000 rg\s0 0 [\d.]+ [\d.]+ re f", content)  # the ground
+    assert "<636166e9> Tj" in content  # café
+    images = [entries for entries, _ in objects if "/SMask" in entries]
+    assert len(images) == len(re.findall(r"/I\d+ Do", content)) > 0
+    for entries, pixels in objects[5:]:
+        width, height = map(int, re.search(r"/Width (\d+) /Height (\d+)", entries).groups())
+        assert len(pixels) == width * height * (3 if "DeviceRGB" in entries else 1)
 
 
 def test_pictures_have_no_options_without_effect(opened):

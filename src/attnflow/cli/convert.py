@@ -31,6 +31,7 @@ def convert(
     Example: attnflow convert ./my-model --out ./my-model-safetensors
     """
     with clear_errors():
+        from attnflow.models.checkpoint import list_names
         from attnflow.models.conversion import convert_checkpoint
 
         place = folder.absolute()
@@ -43,6 +44,12 @@ def convert(
             f"model.safetensors, and {', '.join(done.copied) or 'no other files'}",
             err=True,
         )
+        if done.unused:
+            typer.echo(
+                f"attnflow: left out {len(done.unused)} tensors that {done.model} does not have: "
+                f"{list_names(done.unused)}",
+                err=True,
+            )
         if not done.has_tokenizer:
             typer.echo(
                 f"attnflow: {done.folder} has no tokenizer: pass one with --tokenizer", err=True

@@ -26,6 +26,7 @@ from attnflow.cli.options import (
     spinner,
     with_options,
 )
+from attnflow.errors import InputError
 from attnflow.models.builtin import ADAPTERS, VERB_NUMBER_MODELS
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
     """
     with clear_errors():
         scores.check()
+        _check_format(check, scores)
         given = inputs.arguments(text)
         with spinner("Running the model"), printed_warnings():
             from attnflow.explainer import explain as explain_text
@@ -156,6 +158,7 @@ def explain_image(
     """
     with clear_errors():
         scores.check()
+        _check_format(check, scores)
         with spinner("Loading the model"), printed_warnings():
             from attnflow.explainer import explain_image as explain_picture
 
@@ -204,6 +207,16 @@ def attribute(
         with progress_bar(name) as progress:
             results.append(explanation.attribute(name, **options, words=words, progress=progress))
     return results
+
+
+def _check_format(check: bool, scores: ScoreOptions) -> None:
+    """Raise InputError for a check in a format that has no place for it."""
+    if check and scores.output is Format.CSV:
+        raise InputError(
+            "--check was given with --format csv",
+            expected="a table or json, which have the results of the check",
+            fix="Use --format json, or leave out --check.",
+        )
 
 
 def check_scores(explanation: "Explanation", scores: ScoreOptions, words: bool = False) -> None:

@@ -53,8 +53,8 @@ class InputOptions:
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="An option of model.generate, such as do_sample=true or temperature=0.7. May be "
-            "repeated.",
+            help="An option of model.generate, such as do_sample=true, and with it "
+            "temperature=0.7. May be repeated.",
             rich_help_panel=ANSWER,
         ),
     ] = None
@@ -134,7 +134,7 @@ def _parse_option(text: str) -> tuple[str, Any]:
         raise InputError(
             f"--sampling is {text!r}",
             expected="NAME=VALUE",
-            fix="For example --sampling temperature=0.7.",
+            fix="For example --sampling do_sample=true --sampling temperature=0.7.",
         )
     try:
         return name, json.loads(value.lower() if value in ("True", "False") else value)
@@ -147,8 +147,11 @@ def read_chat(path: Path) -> list[Any]:
 
     Raises FileError for anything else.
     """
+    from attnflow.storage import read_text
+
+    text = read_text(path)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FileError(
             f"{path} is not JSON ({error})", expected="a list of messages", fix="Correct the file."

@@ -51,13 +51,15 @@ def serve(  # noqa: PLR0913 - one argument for each option
         int, typer.Option(min=1, help="Maximum number of tokens that a model generates.")
     ] = 128,
     max_upload: Annotated[
-        float, typer.Option(min=0, help="Maximum size of saved attentions, in megabytes.")
+        float,
+        typer.Option(min=0, max=1e6, help="Maximum size of saved attentions, in megabytes."),
     ] = 64.0,
     seconds: Annotated[
-        float, typer.Option(min=1, help="Time limit of a computation, in seconds.")
+        float, typer.Option(min=1, max=86_400, help="Time limit of a computation, in seconds.")
     ] = 60.0,
     workers: Annotated[
-        int, typer.Option(min=1, help="Number of worker processes; each loads all models.")
+        int,
+        typer.Option(min=1, max=1000, help="Number of worker processes; each loads all models."),
     ] = 1,
     waiting: Annotated[
         int, typer.Option(min=0, help="Maximum number of computations in the queue.")

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import NoneType
 from typing import IO, Any, ClassVar, Literal, Self, TypeAlias, cast
 
-from attnflow.errors import InputError, check_choice, join_choices, quote
+from attnflow.errors import InputError, check_choice, check_count, join_choices, quote
 
 # Options of a run that are no settings; here because the command line must not import more.
 Format: TypeAlias = Literal["text", "csv", "tsv", "jsonl", "parquet"]
@@ -178,12 +178,8 @@ class RunSettings(ABC):
                 value = tuple(value)
             object.__setattr__(self, name, value)
             option.check(name, value)
-            if option.minimum is not None and value is not None and value < option.minimum:
-                raise InputError(
-                    f"{name} is {value}",
-                    expected=f"{option.minimum} or more",
-                    fix="Use a larger number.",
-                )
+            if option.minimum is not None:
+                check_count(name, value, first=option.minimum)
 
     @classmethod
     def options(cls) -> dict[str, Option]:

@@ -5,12 +5,13 @@ come from transformers only, never from a checkpoint. `attnflow.models.loading` 
 and the built-in models.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import ERROR, getLogger
 from os.path import isfile, join
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+from warnings import warn
 
 from attnflow.errors import FileError, first_line, quote
 from attnflow.models.hub import hub_access, is_reachable
@@ -78,6 +79,7 @@ def load_checkpoint(name: str, tasks: tuple[TaskRow, ...]) -> tuple[Task, Any]:
             fix="Check the folder, or save the model again.",
         ) from error
     check_weights(name, task, report)
+    _warn_unnamed(name, config, report)
     return task, model
 
 
@@ -272,6 +274,25 @@ def errors_only() -> Iterator[None]:
         logger.setLevel(before)
 
 
+def _warn_unnamed(name: str, config: Mapping[str, Any], report: Mapping[str, Any]) -> None:
+    """Warn if config.json names no class, so that the weights of a head are not used."""
+    unused = sorted(report.get("unexpected_keys", ()))
+    if unused and not config.get("architectures"):
+        warn(
+            f"config.json of {name} names no class, so that {list_names(unused)} are not used and "
+            "nothing is predicted. Add the class that the weights were saved from, as "
+            '`architectures`: ["..."].',
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def list_names(names: Sequence[str]) -> str:
+    """The first of several names of weights, and how many more there are."""
+    more = f" and {len(names) - NAMED_WEIGHTS} more" if len(names) > NAMED_WEIGHTS else ""
+    return f"{', '.join(names[:NAMED_WEIGHTS])}{more}"
+
+
 def check_weights(name: str, task: Task, report: Mapping[str, Any]) -> None:
     """Raise FileError if the model has weights that the checkpoint lacks: they would be random."""
     # Nothing depends on the pooler of an encoder.
@@ -281,10 +302,8 @@ def check_weights(name: str, task: Task, report: Mapping[str, Any]) -> None:
         for key, saved, needed in sorted(report.get("mismatched_keys", ()))
     ]
     if lost:
-        more = f" and {len(lost) - NAMED_WEIGHTS} more" if len(lost) > NAMED_WEIGHTS else ""
         raise FileError(
-            f"{name} lacks {len(lost)} of the weights that its class needs: "
-            f"{', '.join(lost[:NAMED_WEIGHTS])}{more}",
+            f"{name} lacks {len(lost)} of the weights that its class needs: {list_names(lost)}",
             expected=f"all weights of a model of the kind {task!r}; others would be random",
             fix="Use a checkpoint that was trained for its task, or name the class that it was "
             "saved from in `architectures` of its config.json.",

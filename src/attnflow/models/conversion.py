@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os.path import isdir
 from pathlib import Path
+from pickle import UnpicklingError
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from attnflow.errors import FileError
+from attnflow.errors import AttnflowError, FileError
 from attnflow.optional import import_optional
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -29,17 +30,23 @@ COPIED = (
 )
 TOKENIZERS = ("tokenizer*.json", "vocab*", "*.model", "*.tiktoken")
 FORBIDDEN = ("socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "pty.")
+GIT_LFS = "with git lfs pull, if it is a pointer of Git LFS"
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was converted. model: the class. n_weights: tensors. copied: names of other files."""
+    """What was converted.
+
+    model: the class. n_weights: tensors. unused: names of tensors that the class does not have, and
+    that were left out. copied: names of other files.
+    """
 
     folder: str
     out: str
     model: str
     n_weights: int
+    unused: tuple[str, ...]
     copied: tuple[str, ...]
 
     @property
@@ -83,13 +90,11 @@ def convert_checkpoint(folder: Path, out: Path) -> Conversion:
     report = _run_restricted(folder.resolve(), out.resolve())
     if "error" in report:
         shutil.rmtree(out, ignore_errors=True)
-        raise FileError(
-            f"{folder} cannot be converted ({report['error']})",
-            expected="weights as torch.save writes them, for the class in config.json",
-            fix="Use a checkpoint in safetensors format.",
-        )
+        given, expected, fix = report["error"]
+        raise FileError(f"{folder} cannot be converted ({given})", expected, fix)
     copied = _copy_files(folder, out)
-    return Conversion(str(folder), str(out), report["model"], report["n_weights"], copied)
+    model, n_weights, unused = (report[name] for name in ("model", "n_weights", "unused"))
+    return Conversion(str(folder), str(out), model, n_weights, tuple(unused), copied)
 
 
 def _run_restricted(folder: Path, out: Path) -> dict[str, Any]:
@@ -115,8 +120,14 @@ def _run_restricted(folder: Path, out: Path) -> dict[str, Any]:
         report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         lines = done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"]
-        report = {"error": lines[-1]}
+        report = _describe(lines[-1])
     return report
+
+
+def _describe(problem: str) -> dict[str, Any]:
+    """A report of a problem that has no parts."""
+    expected = "weights as torch.save writes them, for the class in config.json"
+    return {"error": [problem, expected, "Use a checkpoint in safetensors format."]}
 
 
 def _copy_files(folder: Path, out: Path) -> tuple[str, ...]:
@@ -146,8 +157,16 @@ def convert_here(folder: str, out: str) -> dict[str, Any]:
         ignore_mismatched_sizes=True,
     )
     checkpoint.check_weights(folder, task, report)
+    unused = sorted(report.get("unexpected_keys", ()))
+    if unused and not config.get("architectures"):
+        raise FileError(
+            f"config.json names no class, and {type(model).__name__} has no place for "
+            f"{checkpoint.list_names(unused)}",
+            expected='the class that the weights were saved from, as `architectures`: ["..."]',
+            fix="Add it to config.json, for example BertForSequenceClassification.",
+        )
     model.save_pretrained(out, safe_serialization=True)
-    return {"model": type(model).__name__, "n_weights": len(model.state_dict())}
+    return {"model": type(model).__name__, "n_weights": len(model.state_dict()), "unused": unused}
 
 
 def restrict(out: str) -> None:
@@ -178,9 +197,19 @@ def main() -> None:
     folder, out = sys.argv[1:]
     try:
         report = convert_here(folder, out)
+    except (UnpicklingError, EOFError):
+        report = {
+            "error": [
+                "its weights are not only tensors, or not a file of torch.save",
+                "a file that torch.load reads with weights_only=True",
+                f"Download it again ({GIT_LFS}), or save model.state_dict() with torch.save.",
+            ]
+        }
+    except AttnflowError as error:
+        report = {"error": [error.given, error.expected, error.fix]}
     except Exception as error:  # transformers and torch raise many kinds of errors
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        report = {"error": lines[0]}
+        report = _describe(lines[0])
     print(json.dumps(report))  # noqa: T201 - to the process that started this one
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from logging import ERROR, getLogger
 from math import isfinite
 from typing import Any, TypeAlias
-from warnings import catch_warnings, filterwarnings
+from warnings import catch_warnings, filterwarnings, warn
 
 from attnflow.attribution import Offsets
 from attnflow.errors import InputError, check_count, first_line, quote
@@ -33,6 +33,8 @@ from attnflow.selection import as_index
 from attnflow.units import find_words, number_words
 
 Generate: TypeAlias = int | Mapping[str, Any]
+# Options of `model.generate` that only matter when it samples.
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p")
 ANSWER, SOURCE = "answer", "source"
 # What `model.generate` gets from the prompt.
 OWN_OPTIONS = ("inputs", "input_ids", "inputs_embeds", "attention_mask", "decoder_input_ids")
@@ -92,6 +94,10 @@ def _check_option(name: Any, value: Any) -> None:
         )
     if name == "max_new_tokens":
         check_count(name, value)
+    if name == "do_sample" and not isinstance(value, bool):
+        raise InputError(
+            f"do_sample is {quote(value)}", expected="True or False", fix="Use do_sample=True."
+        )
 
 
 def _record(value: Any) -> Any:
@@ -243,6 +249,7 @@ def _generate(loaded: LoadedModel, prompt: EncodedText, request: AnswerRequest) 
         n_prompt = 1 if loaded.task == "seq2seq" else prompt.n_inputs
         _check_length(loaded, n_prompt, options["max_new_tokens"])
     config = getattr(loaded.model, "generation_config", None)
+    _warn_unused(options, config)
     padding = getattr(config, "pad_token_id", None)
     if padding is None and "pad_token_id" not in options:  # else transformers warns, and uses eos
         ends = getattr(config, "eos_token_id", None)
@@ -274,10 +281,23 @@ def _generate(loaded: LoadedModel, prompt: EncodedText, request: AnswerRequest) 
     return [int(i) for i in sequences[0, start:].tolist()]
 
 
+def _warn_unused(options: Mapping[str, Any], config: Any) -> None:
+    """Warn of options that have no effect because the model does not sample."""
+    unused = [name for name in SAMPLING if name in options]
+    own = getattr(options.get("generation_config", config), "do_sample", False)
+    if unused and not options.get("do_sample", own):
+        warn(
+            f"{' and '.join(unused)} had no effect: the most probable tokens were generated. To "
+            'sample, add "do_sample": True (--sampling do_sample=true).',
+            UserWarning,
+            stacklevel=2,
+        )
+
+
 @contextmanager
 def _silenced() -> Iterator[None]:
     """Run a block without the remarks of transformers on options that it chooses itself."""
-    logger = getLogger("transformers.generation.utils")
+    logger = getLogger("transformers.generation")
     level = logger.level
     logger.setLevel(ERROR)
     try:

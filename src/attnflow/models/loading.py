@@ -59,12 +59,12 @@ class LoadedModel:
     @property
     def n_layers(self) -> int:
         """The number of layers in the configuration; 1 for a model without a configuration."""
-        return int(getattr(_text_config(self.model), "num_hidden_layers", None) or 1)
+        return int(getattr(text_config(self.model), "num_hidden_layers", None) or 1)
 
     @property
     def is_causal(self) -> bool:
         """Whether the model is a decoder, in which only the last position sees the whole text."""
-        config = _text_config(self.model)
+        config = text_config(self.model)
         names = ("is_encoder_decoder", "is_decoder", "model_type")
         return is_causal(self.task, {name: getattr(config, name, None) for name in names})
 
@@ -80,7 +80,7 @@ class LoadedModel:
         Classifiers say so in their configuration, and encoders of sentences in the folder of their
         pooling layer.
         """
-        config = _text_config(self.model)
+        config = text_config(self.model)
         if self.task == "classifier":
             return getattr(config, "classifier_pooling", None) == "mean"
         return self.task == "encoder" and _has_mean_pooling(self.model, self.name)
@@ -91,7 +91,7 @@ class LoadedModel:
 
         A decoder that classifies the last token needs a padding token to find that token.
         """
-        padding = getattr(_text_config(self.model), "pad_token_id", None)
+        padding = getattr(text_config(self.model), "pad_token_id", None)
         return self.task != "classifier" or padding is not None or not self.is_causal
 
 
@@ -296,12 +296,12 @@ def find_max_length(model: Any, tokenizer: Any) -> int | None:
         padding = getattr(module, "padding_idx", None)
         if name.endswith("position_embeddings") and padding is not None:
             limits.append(int(module.num_embeddings) - int(padding) - 1)
-    positions = getattr(_text_config(model), "max_position_embeddings", None)
+    positions = getattr(text_config(model), "max_position_embeddings", None)
     limits += [int(n) for n in (positions, tokenizer.model_max_length) if n and n < NO_LIMIT]
     return min((limit for limit in limits if limit > 0), default=None)
 
 
-def _text_config(model: Any) -> Any:
+def text_config(model: Any) -> Any:
     """The configuration of the text part of a model; None if the model has no configuration."""
     config: Any = getattr(model, "config", None)
     return config.get_text_config() if hasattr(config, "get_text_config") else config

@@ -11,6 +11,7 @@ from typing import IO, Any, ClassVar, Literal
 
 from attnflow.corpus.settings import Option, RunSettings, setting
 from attnflow.errors import InputError, quote
+from attnflow.head_merge import check_heads
 
 METHODS = ("raw", "rollout", "flow")
 EDGES = ("attention", "norm", "alti", "gradient")
@@ -152,6 +153,7 @@ class Design(RunSettings):
         object.__setattr__(self, "explainers", _expand_explainers(self.explainers))
         object.__setattr__(self, "metrics", _expand_metrics(self.metrics))
         resolve_explainers(self.methods, self.edges, self.explainers)
+        check_heads(self.heads)
         if self.generate and self.continuation_column:
             raise InputError(
                 "generate and continuation_column were given",

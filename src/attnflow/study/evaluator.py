@@ -20,10 +20,13 @@ from attnflow.errors import AttnflowError, check_choice
 from attnflow.evaluation.metrics import METRICS, Trial
 from attnflow.evaluation.orders import Sign
 from attnflow.evaluation.perturbation import Curves, aopc_limits, grid
+from attnflow.head_merge import check_head
 from attnflow.importance.replacement import resolve_replacement
 from attnflow.importance.target import check_task
-from attnflow.models.loading import load_model
+from attnflow.models.generation import check_generates
+from attnflow.models.loading import load_model, text_config
 from attnflow.models.model_state import evaluation_mode, move_model
+from attnflow.models.prediction import resolve_word
 from attnflow.models.vision import is_image_model, load_image_model
 from attnflow.optional import import_optional
 from attnflow.study.case import Question, make_case
@@ -102,6 +105,7 @@ class Evaluator:
         self._torch_threads = threads
         self.takes_images = is_image_model(design.model)
         self.loaded: Any = self._load()
+        self._check_options()
         move_model(self.loaded.model, self.design.device)
         self.metrics = [METRICS[name] for name in design.metrics]
         self.names = resolve_explainers(
@@ -174,6 +178,22 @@ class Evaluator:
         loaded = load_model(design.model, design.tokenizer)
         check_task(loaded)
         return loaded
+
+    def _check_options(self) -> None:
+        """Raise an error for an option that does not fit the model: it would fail for all texts."""
+        design, loaded = self.design, self.loaded
+        if design.generate or design.continuation_column is not None:
+            check_generates(loaded)
+        config = text_config(loaded.model)
+        names = getattr(config, "id2label", None) or ()
+        n = len(names) if loaded.task == "classifier" else getattr(config, "vocab_size", 0)
+        predicting = loaded.predicting if self.takes_images else loaded
+        for value in (design.target, design.against):
+            if value is not None and n:
+                resolve_word(predicting, self._read_class(value), n)
+        n_heads = getattr(config, "num_attention_heads", None)
+        if isinstance(design.heads, int) and isinstance(n_heads, int):
+            check_head(design.heads, n_heads, "each layer")
 
     def _make_case(self, example: Example) -> Any:
         design, question = self.design, self._ask(example)

@@ -1,11 +1,13 @@
 """Allowed hosts and origins, and the headers of every response."""
 
+import asyncio
 import socket
 
 import pytest
 
 from attnflow.errors import InputError
-from attnflow.viewer.server.security import HEADERS, shorten_message
+from attnflow.viewer.server.security import HEADERS, Guard, allowed_hosts, shorten_message
+from tests.refusal import refusal
 from tests.viewer.server.client import Client, assert_rejected
 
 
@@ -27,6 +29,35 @@ def test_hosts_can_be_added():
         assert client.get("/").status_code == 200
         assert client.get("/", headers={"host": "other.example"}).status_code == 200
         assert_rejected(client.get("/", headers={"host": "evil.example"}), 421)
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "http://box.example", "box:8765", "*.example", "a/b", "b\u00fccher", "-a"]
+)
+def test_a_host_that_no_request_can_have_is_an_error(name):
+    with refusal(InputError, repr(name), "--allow-host"):
+        allowed_hosts("127.0.0.1", ["box.example", name])
+
+
+def test_additional_hosts_may_be_addresses():
+    assert {"192.0.2.7", "2001:db8::1"} <= allowed_hosts("127.0.0.1", ["192.0.2.7", "2001:DB8::1"])
+
+
+def test_a_request_that_is_cancelled_is_answered():
+    """As uvicorn cancels uploads when it stops; without an answer, it logs a traceback."""
+    sent = []
+
+    async def app(_scope, _receive, _send):
+        raise asyncio.CancelledError
+
+    async def send(message):
+        sent.append(message)
+
+    guard = Guard(app, allowed_hosts("127.0.0.1"))
+    headers = [(b"host", b"127.0.0.1:8765")]
+    scope = {"type": "http", "path": "/", "method": "GET", "headers": headers, "query_string": b""}
+    asyncio.run(guard(scope, None, send))
+    assert [message.get("status") for message in sent] == [503, None]
 
 
 def test_requests_from_other_pages_are_rejected(client):

@@ -47,7 +47,8 @@ export interface Painter {
 export const FONT =
   'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Helvetica Neue", Arial, sans-serif';
 
-export const fontOf = (size: number, weight = 400): string => `${weight} ${size}px ${FONT}`;
+export const fontOf = (size: number, weight = 400, family = FONT): string =>
+  `${weight} ${size}px ${family}`;
 
 /** Distance of an edge's control points from its ends, as a share of its height. */
 export const BEND = 0.45;
@@ -56,14 +57,14 @@ const widths = new Map<string, number>();
 let ruler: CanvasRenderingContext2D | null | undefined;
 
 /** The width of a text in pixels; an estimate where there is no canvas. */
-export function measure(text: string, size: number, weight = 400): number {
+export function measure(text: string, size: number, weight = 400, family = FONT): number {
   if (typeof document === "undefined") return text.length * size * 0.55;
   if (ruler === undefined) ruler = document.createElement("canvas").getContext("2d");
   if (!ruler) return text.length * size * 0.55;
-  const key = `${size} ${weight} ${text}`;
+  const key = `${size} ${weight} ${family} ${text}`;
   let width = widths.get(key);
   if (width === undefined) {
-    ruler.font = fontOf(size, weight);
+    ruler.font = fontOf(size, weight, family);
     width = ruler.measureText(text).width;
     if (widths.size > 20000) widths.clear();
     widths.set(key, width);

@@ -1,9 +1,10 @@
-// Export of the view on screen as SVG or PNG: headings, panels and color scales.
+// Export of the view on screen as SVG, PDF or PNG: headings, panels and color scales.
 
 import { type Range, strength } from "../data/range.ts";
 import type { State } from "../data/state.ts";
 import { digits, percent, shorten, visible } from "../data/text.ts";
 import { CanvasPainter, measure, type Painter } from "../paint/painter.ts";
+import { PdfPainter } from "../paint/pdf.ts";
 import { SvgPainter } from "../paint/svg.ts";
 import { shade, type Theme } from "../paint/theme.ts";
 import type { Panel } from "./panel.ts";
@@ -100,6 +101,14 @@ function paintScale(painter: Painter, range: Range, y: number, theme: Theme): vo
   painter.text(digits(high) + (exceeded ? " or more" : ""), left + 128, y + 9, style);
 }
 
+type SheetPainter = Painter & { moveTo(x: number, y: number): void };
+
+/** Paint a sheet with its background. */
+function paintVectors(painter: SheetPainter, sheet: Sheet, theme: Theme): void {
+  painter.rect(0, 0, sheet.width, sheet.height, { fill: theme.ground });
+  paintSheet(painter, sheet, theme, (x, y) => painter.moveTo(x, y));
+}
+
 /** Paint a sheet; `move` sets the origin of everything painted afterwards. */
 function paintSheet(
   painter: Painter,
@@ -125,8 +134,19 @@ export function paintSvg(
 ): string {
   const sheet = arrange(panels, beside);
   const painter = new SvgPainter();
-  painter.rect(0, 0, sheet.width, sheet.height, { fill: theme.ground });
-  paintSheet(painter, sheet, theme, (x, y) => painter.moveTo(x, y));
+  paintVectors(painter, sheet, theme);
+  return painter.finish(sheet.width, sheet.height, visible(title));
+}
+
+export function paintPdf(
+  panels: readonly Panel[],
+  theme: Theme,
+  beside: boolean,
+  title: string,
+): Promise<Blob> {
+  const sheet = arrange(panels, beside);
+  const painter = new PdfPainter();
+  paintVectors(painter, sheet, theme);
   return painter.finish(sheet.width, sheet.height, visible(title));
 }
 

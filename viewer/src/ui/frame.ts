@@ -63,7 +63,7 @@ export interface TopBarEvents {
   csv(): string;
   svg(): string;
   png(): Promise<Blob>;
-  print: (() => void) | null; // null where the page is not the viewer's own
+  pdf(): Promise<Blob>;
   file(): string; // the file name without extension
   failed(message: string): void;
   help(): void;
@@ -85,13 +85,15 @@ export function makeTopBar(title: string, events: TopBarEvents): HTMLElement {
     download(new Blob([events.csv()], { type: "text/csv;charset=utf-8" }), `${events.file()}.csv`);
   const saveSvg = (): void =>
     download(new Blob([events.svg()], { type: "image/svg+xml" }), `${events.file()}.svg`);
-  const savePng = (): void => {
+  const save = (paint: () => Promise<Blob>, extension: string): void => {
     const file = events.file();
-    events.png().then(
-      (blob) => download(blob, `${file}.png`),
+    paint().then(
+      (blob) => download(blob, `${file}.${extension}`),
       (error: unknown) => events.failed(error instanceof Error ? error.message : String(error)),
     );
   };
+  const savePng = (): void => save(events.png, "png");
+  const savePdf = (): void => save(events.pdf, "pdf");
   const shown = title ? shorten(visible(title), 160) : "Attention flow";
   return make(
     "div",
@@ -103,8 +105,7 @@ export function makeTopBar(title: string, events: TopBarEvents): HTMLElement {
       toolButton("CSV", "export-csv", "Save the scores on screen as CSV", saveCsv),
       toolButton("SVG", "export-svg", "Save this view as SVG", saveSvg),
       toolButton("PNG", "export-png", "Save this view as PNG", savePng),
-      events.print &&
-        toolButton("PDF", "export-pdf", "Print this view, or save it as PDF", events.print),
+      toolButton("PDF", "export-pdf", "Save this view as PDF", savePdf),
       toolButton("?", "help-button", HELP_LABEL, events.help),
     ),
   );

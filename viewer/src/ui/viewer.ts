@@ -8,7 +8,7 @@ import { changeState, initialState, type State, versusOf, viewsOf } from "../dat
 import { make, setText } from "../paint/dom.ts";
 import { DARK, LIGHT, type Theme } from "../paint/theme.ts";
 import { Controls } from "./controls.ts";
-import { fileName, paintPng, paintSvg, svgElement } from "./export.ts";
+import { fileName, paintPdf, paintPng, paintSvg, svgElement } from "./export.ts";
 import { makeFrame, makeHelp, makeTopBar, Tooltip } from "./frame.ts";
 import { pressed } from "./keyboard.ts";
 import { Panel } from "./panel.ts";
@@ -24,7 +24,6 @@ import { hasMethodRows } from "../views/text.ts";
 export interface Options {
   state?: Partial<State>;
   onState?(state: State): void;
-  print?: boolean; // whether to offer printing: the page has nothing but the viewer
 }
 
 export interface Viewer {
@@ -124,7 +123,7 @@ class Widget implements Viewer {
       csv: () => this.exportCsv(),
       svg: () => this.exportSvg(),
       png: () => this.exportPng(),
-      print: this.options.print ? () => print() : null,
+      pdf: () => this.exportPdf(),
       file: () => fileName(this.state, this.header.examples[this.state.shown[0]].text),
       failed: (message) => setText(this.live, message),
       help: () => this.help.showModal(),
@@ -179,6 +178,18 @@ class Widget implements Viewer {
   async exportPng(): Promise<Blob> {
     this.render();
     return paintPng(this.shownPanels(), this.theme(), this.beside());
+  }
+
+  /** The view as PDF, in light colors, as it is printed. */
+  private async exportPdf(): Promise<Blob> {
+    this.printing = true;
+    try {
+      this.render();
+      return paintPdf(this.shownPanels(), LIGHT, this.beside(), this.header.title);
+    } finally {
+      this.printing = false;
+      this.schedule();
+    }
   }
 
   /** Print in light colors; drawings as vectors that fit the page, text as it wraps there. */

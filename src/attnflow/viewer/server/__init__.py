@@ -51,7 +51,7 @@ def serve(
     limits: how much a request may ask for. report: called while the models are loaded.
     ready: called with the URL once the server listens. If other machines can connect, the URL has
     a token, which every request needs.
-    Raises InputError if a model cannot be loaded or the port is in use, and
+    Raises InputError if a model cannot be loaded, a host is invalid or the port is in use, and
     MissingDependencyError without starlette or uvicorn.
     """
     import_optional("starlette", "the web server")
@@ -62,12 +62,12 @@ def serve(
     from attnflow.viewer.server.workers import WorkerPool
 
     limits = limits or Limits()
+    hosts = allowed_hosts(host, allow_hosts)
     listener = bind(host, port)
     pool = WorkerPool(models or VERB_NUMBER_MODELS, limits)
     try:
         loaded = pool.start(report)
         jobs = Jobs(pool, limits)
-        hosts = allowed_hosts(host, allow_hosts)
         token = secrets.token_urlsafe(24) if is_public(host) else ""
         config = uvicorn.Config(
             create_app(jobs, loaded, limits=limits, hosts=hosts, token=token),

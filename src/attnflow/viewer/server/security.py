@@ -5,6 +5,8 @@ it. Therefore the Host must be an allowed one, and requests from other origins a
 """
 
 import json
+import re
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -13,7 +15,7 @@ from socket import getfqdn, gethostname
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
-from attnflow.errors import AttnflowError
+from attnflow.errors import AttnflowError, InputError, quote
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -25,6 +27,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ALL_INTERFACES = ("", "0.0.0.0", "::")
 MAX_PART = 1000  # characters of a part of an error message
 COOKIE = "attnflow-token"
+HOSTNAME = re.compile(r"[a-zA-Z0-9_]([a-zA-Z0-9_.-]*[a-zA-Z0-9_])?")
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data: blob:; worker-src blob:; connect-src 'self'; base-uri 'none'; "
@@ -102,6 +105,11 @@ def abandoned_error() -> RequestError:
     )
 
 
+def _stopping_error() -> RequestError:
+    """The error for a request that is not finished when the server stops."""
+    return RequestError("the server is stopping.", fix="Start it again.", status=503)
+
+
 def shorten(text: str) -> str:
     """The start and the end of a long part of a message; names in files can be of any length."""
     half = MAX_PART // 2
@@ -125,10 +133,19 @@ def allowed_hosts(host: str, more: Iterable[str] = ()) -> frozenset[str]:
     """The hostnames that the server responds to: loopback, its own address, and additional ones.
 
     A server that listens on all interfaces also responds to the name of the machine.
+    Raises InputError for an additional one that is no hostname.
 
     >>> sorted(allowed_hosts("192.0.2.1", ["Box.example"]))
     ['127.0.0.1', '192.0.2.1', '::1', 'box.example', 'localhost']
     """
+    more = tuple(more)
+    for name in more:
+        if not (HOSTNAME.fullmatch(name) or _is_ip_address(name)):
+            raise InputError(
+                f"the additional host is {quote(name)}",
+                expected="a hostname or an IP address, without http:// and a port",
+                fix="For example --allow-host box.example.",
+            )
     own = (gethostname(), getfqdn()) if host in ALL_INTERFACES else (host,)
     return frozenset(name.lower() for name in (*LOOPBACK, *own, *more))
 
@@ -149,8 +166,12 @@ class Guard:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
 
+        started = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 others = [pair for pair in message["headers"] if pair[0].decode() not in HEADERS]
                 ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
                 message = {**message, "headers": [*others, *ours]}
@@ -164,7 +185,12 @@ class Guard:
             self._check_token(scope)
         except RequestError as error:
             return await _reject(error, scope, send_with_headers)
-        return await self._app(scope, receive, send_with_headers)
+        try:
+            return await self._app(scope, receive, send_with_headers)
+        except CancelledError:
+            if started:
+                raise
+            return await _reject(_stopping_error(), scope, send_with_headers)
 
     def _check_host(self, scope: Scope) -> None:
         if scope["type"] != "http":

@@ -119,7 +119,7 @@ async function show(send, link, state = lastingState()) {
     const root = document.createElement("div");
     place.replaceChildren(root);
     shared = link;
-    viewer = mount(root, source, { state, onState: remember, print: true });
+    viewer = mount(root, source, { state, onState: remember });
     document.title = `${source.header.page_title || source.header.title} · attnflow`;
     remember(viewer.getState());
     say("");

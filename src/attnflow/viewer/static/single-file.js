@@ -42,7 +42,6 @@
   let pending = 0;
   const viewer = MOUNT(document.getElementById("attnflow"), { header, load }, {
     state: stateInUrl(),
-    print: true,
     onState(state) {
       clearTimeout(pending);
       pending = setTimeout(

@@ -16,16 +16,18 @@ const BATCH = 8; // neighboring sinks that a worker is given at once
 export class FlowPool {
   private readonly n: number;
   private readonly depth: number;
+  private readonly spawn: () => Worker;
   private readonly workers: Worker[] = [];
   private readonly sent: number[] = []; // how many layers each worker has
   private solver: LayeredFlow | null = null; // of the page
   private failed = false;
   private jobs = 0;
 
-  /** n: tokens. depth: layers, of which only the lowest may be needed. */
-  constructor(n: number, depth: number) {
+  /** n: tokens. depth: layers, of which only the lowest may be needed. spawn: starts a worker. */
+  constructor(n: number, depth: number, spawn: () => Worker = startWorker) {
     this.n = n;
     this.depth = depth;
+    this.spawn = spawn;
   }
 
   /** The scores of queries. layers: capacities, as many as the queries need. */
@@ -67,16 +69,13 @@ export class FlowPool {
 
   /** Start the workers, if the graph needs any; returns whether there are some. */
   private start(layers: readonly Float32Array[]): boolean {
-    const size = layers.length * this.n ** 2;
-    if (size <= SMALL || this.failed) return false;
+    if (layers.length * this.n ** 2 <= SMALL || this.failed) return false;
     if (this.workers.length) return true;
-    if (!workerSource || typeof Worker === "undefined") return false;
     const fitting = Math.max(1, Math.floor(MAX_BYTES / (BYTES * this.depth * this.n ** 2)));
     const count = Math.min(MAX_WORKERS, navigator.hardwareConcurrency || 2, fitting);
-    const url = URL.createObjectURL(new Blob([workerSource], { type: "text/javascript" }));
     try {
-      for (let i = 0; i < count; i++) {
-        const worker = new Worker(url);
+      while (this.workers.length < count) {
+        const worker = this.spawn();
         worker.onerror = () => this.fail();
         this.workers.push(worker);
         this.sent.push(0);
@@ -84,7 +83,6 @@ export class FlowPool {
     } catch {
       this.fail();
     }
-    setTimeout(() => URL.revokeObjectURL(url), 60_000);
     return this.workers.length > 0;
   }
 
@@ -112,34 +110,42 @@ export class FlowPool {
       post(worker, { id, first: next, queries: batch, full: take !== undefined });
       next += batch.length;
     };
-    for (const [i, worker] of workers.entries()) {
-      while (this.sent[i] < layers.length) {
-        const capacities = layers[this.sent[i]++];
-        post(worker, { n: this.n, depth: this.depth, capacities });
-        yield [done, total];
-        if (this.failed) return false;
-      }
-      worker.onmessage = ({ data }: MessageEvent<Reply>) => {
-        if (data.id !== id) return;
-        values.set(data.values, data.first);
-        done += take ? 1 : data.values.length;
-        error ??= data.error;
-        if (data.path) take?.(data.path);
-        give(worker);
-      };
-      for (let k = 0; k < AHEAD; k++) give(worker);
-    }
     try {
+      for (const [i, worker] of workers.entries()) {
+        while (this.sent[i] < layers.length) {
+          const capacities = layers[this.sent[i]++];
+          post(worker, { n: this.n, depth: this.depth, capacities });
+          yield [done, total];
+          if (this.failed) return false;
+        }
+        worker.onmessage = ({ data }: MessageEvent<Reply>) => {
+          if (data.id !== id) return;
+          values.set(data.values, data.first);
+          done += take ? 1 : data.values.length;
+          error ??= data.error;
+          if (data.path) take?.(data.path);
+          give(worker);
+        };
+        for (let k = 0; k < AHEAD; k++) give(worker);
+      }
       while (done < total && !error) {
         if (this.failed) return false;
         yield [done, total, "wait"];
       }
     } finally {
-      next = total; // a job that nobody wants any more
+      next = total; // nobody wants the rest any more
     }
     if (error) throw new Error(error);
     return true;
   }
+}
+
+/** Throws where the host allows no workers. */
+function startWorker(): Worker {
+  if (!workerSource) throw new Error("the solver was not built");
+  const url = URL.createObjectURL(new Blob([workerSource], { type: "text/javascript" }));
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+  return new Worker(url);
 }
 
 function post(worker: Worker, request: Request): void {

@@ -6,7 +6,7 @@
 // chain.
 
 export const EPSILON = 2 ** -52; // residual capacities up to this count as 0
-const UNLIMITED = 2 ** 20; // stands for Infinity: more than any finite cut
+const UNLIMITED = 2 ** 14; // stands for Infinity: more than a cut, at most 1 for each position
 const LARGE = 0.5; // an edge is large if it exceeds so many times the mean of its row off the chain
 
 /** One source with one sink, each of which may be a set: the sum of its edges. */

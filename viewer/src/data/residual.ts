@@ -103,11 +103,7 @@ export class Residual {
   /** Augment the flow until it is maximum; returns how much was added. */
   maximize(): number {
     let added = 0;
-    while (this.search()) {
-      const flow = this.pushFromSource();
-      added += flow;
-      if (flow <= EPSILON) break;
-    }
+    for (let flow = 1; flow > 0 && this.search(); added += flow) flow = this.pushFromSource();
     return added;
   }
 
@@ -193,36 +189,36 @@ export class Residual {
 
   /** Push up to `amount` from (level, u) along shortest paths to the sink; returns how much. */
   private push(amount: number, level: number, u: number): number {
-    const { flow, steps, arc, reached, inflow } = this;
+    const { flow, steps, arc, reached, inflow, demand } = this;
     const { n, words, capacity, open } = this.graph;
     const node = level * n + u;
     const step = steps[node];
-    let left = amount;
+    const full = amount - EPSILON;
+    let total = 0;
     if (level === 1) {
       if (step === 0) {
-        const last = Math.min(left, this.demand[u]);
-        this.demand[u] -= last;
-        left -= last;
-        if (left <= EPSILON) return amount - left;
+        total = Math.min(amount, demand[u]);
+        demand[u] -= total;
+        if (total >= full) return total;
       }
       arc[node] = Math.max(arc[node], n);
     }
     if (arc[node] < n) {
-      const below = (level - 1) * n;
+      const [row, below] = [node - n, (level - 1) * n];
       let mask = -1 << (arc[node] & 31);
       for (let w = arc[node] >> 5; w < words; w++, mask = -1) {
-        let word = open[(node - n) * words + w] & reached[(level - 1) * words + w] & mask;
+        let word = open[row * words + w] & reached[(level - 1) * words + w] & mask;
         for (; word !== 0; word &= word - 1) {
           const q = firstMember(word, w);
           if (steps[below + q] !== step) continue;
-          const edge = (node - n) * n + q;
-          const sent = this.push(Math.min(left, capacity[edge] - flow[edge]), level - 1, q);
-          if (sent > 0) this.add(level - 1, u, q, sent);
-          left -= sent;
-          if (left <= EPSILON) {
-            arc[node] = q;
-            return amount - left;
-          }
+          const room = capacity[row * n + q] - flow[row * n + q];
+          const sent = this.push(Math.min(amount - total, room), level - 1, q);
+          if (sent === 0) continue;
+          this.add(level - 1, u, q, sent);
+          total += sent;
+          if (total < full) continue;
+          arc[node] = q;
+          return total;
         }
       }
       arc[node] = n;
@@ -235,19 +231,20 @@ export class Residual {
         for (; word !== 0; word &= word - 1) {
           const p = firstMember(word, w);
           if (steps[above + p] !== step - 1) continue;
-          const sent = this.push(Math.min(left, flow[(above - n + p) * n + u]), level + 1, p);
-          if (sent > 0) this.cancel(level, p, u, sent);
-          left -= sent;
-          if (left <= EPSILON) {
-            arc[node] = n + p;
-            return amount - left;
-          }
+          const most = flow[(node - u + p) * n + u];
+          const sent = this.push(Math.min(amount - total, most), level + 1, p);
+          if (sent === 0) continue;
+          this.cancel(level, p, u, sent);
+          total += sent;
+          if (total < full) continue;
+          arc[node] = n + p;
+          return total;
         }
       }
     }
     arc[node] = n + (words << 5);
     remove(reached, level * words, u); // a dead end
-    return amount - left;
+    return total;
   }
 
   // The cut around the nodes that the last search reached

@@ -15,18 +15,29 @@ const options = {
   charset: "ascii",
   legalComments: "none",
 };
-const worker = await build({
+const solver = await build({
   ...options,
-  entryPoints: [here("src/data/flowWorker.ts")],
+  entryPoints: [here("src/data/solver.ts")],
   format: "iife",
+  globalName: "solver",
   write: false,
 });
+// The solver is in the module once: the text of this function is also the source of its workers.
+const once = {
+  name: "solver",
+  setup: ({ onLoad }) =>
+    onLoad({ filter: /data.solver\.ts$/ }, () => ({
+      contents: `const create = () => { ${solver.outputFiles[0].text} return solver; };
+        export const { flowScore, LayeredFlow } = create();
+        export const workerSource = \`(\${create})().serve(self)\`;`,
+    })),
+};
 await build({
   ...options,
   entryPoints: [here("src/index.ts")],
   outfile,
   format: "esm",
-  define: { WORKER_SOURCE: JSON.stringify(worker.outputFiles[0].text) },
+  plugins: [once],
   banner: { js: "// Built from viewer/src of attnflow by `npm run build`. Do not edit." },
   logLevel: "warning",
 });

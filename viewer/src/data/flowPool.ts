@@ -1,51 +1,59 @@
 // Workers that compute flow, so that the page stays responsive and uses several processors. Where the
 // host allows no workers, and for small graphs, the page computes in short slices itself.
 
-import { FlowSolver, type FlowJob } from "./flowJob.ts";
 import type { Reply, Request } from "./flowWorker.ts";
-import type { MaxFlow } from "./maxflow.ts";
+import type { MaxFlow, Query } from "./maxflow.ts";
 import type { Step } from "./queue.ts";
-
-declare const WORKER_SOURCE: string | undefined; // the bundled src/data/flowWorker.ts; see build.mjs
+import { flowScore, LayeredFlow, workerSource } from "./solver.ts";
 
 const SMALL = 4e5; // edges up to which the page computes by itself
 const MAX_WORKERS = 6;
-const MAX_BYTES = 6e8; // of the graph in all workers
-const BATCH = 4; // pairs that a worker is given at once
+const MAX_BYTES = 1e9; // of the graph in all workers
+const BYTES = 12.5; // for an edge
+const AHEAD = 2; // batches that wait in a worker
+const BATCH = 8; // neighboring sinks that a worker is given at once
 
 export class FlowPool {
-  private readonly solver: FlowSolver; // of the page
+  private readonly n: number;
+  private readonly depth: number;
+  private readonly spawn: () => Worker;
   private readonly workers: Worker[] = [];
-  private readonly sent: Set<number>[] = []; // layers that each worker has
+  private readonly sent: number[] = []; // how many layers each worker has
+  private solver: LayeredFlow | null = null; // of the page
   private failed = false;
   private jobs = 0;
 
-  constructor(n: number) {
-    this.solver = new FlowSolver(n);
+  /** n: tokens. depth: layers, of which only the lowest may be needed. spawn: starts a worker. */
+  constructor(n: number, depth: number, spawn: () => Worker = startWorker) {
+    this.n = n;
+    this.depth = depth;
+    this.spawn = spawn;
   }
 
-  /** The flows of all pairs of a job. layers: capacities, as many as the job needs. */
-  *values(layers: readonly Float32Array[], job: FlowJob): Generator<Step, Float64Array> {
-    const values = new Float64Array(job.pairs.length);
-    if (this.start(layers) && (yield* this.share(layers, job, values))) return values;
-    this.solver.layers.splice(0, Infinity, ...layers);
-    for (const [i, pair] of job.pairs.entries()) {
-      values[i] = this.solver.value(job, pair);
+  /** The scores of queries. layers: capacities, as many as the queries need. */
+  *values(
+    layers: readonly Float32Array[],
+    queries: readonly Query[],
+  ): Generator<Step, Float64Array> {
+    const values = new Float64Array(queries.length);
+    if (this.start(layers) && (yield* this.share(layers, queries, values))) return values;
+    const solver = this.own(layers);
+    for (const [i, query] of queries.entries()) {
+      values[i] = flowScore(solver.value(query), query.sources);
       yield [i + 1, values.length];
     }
     return values;
   }
 
-  /** The flow on every edge of the only pair of a job. */
-  *path(layers: readonly Float32Array[], job: FlowJob): Generator<Step, MaxFlow> {
+  /** The flow on every edge. */
+  *path(layers: readonly Float32Array[], query: Query): Generator<Step, MaxFlow> {
     yield [0, 1]; // redraw before the work starts
     let path: MaxFlow | null = null;
     if (this.start(layers)) {
-      yield* this.share(layers, job, new Float64Array(1), (found) => (path = found));
+      yield* this.share(layers, [query], new Float64Array(1), (found) => (path = found));
       if (path) return path;
     }
-    this.solver.layers.splice(0, Infinity, ...layers);
-    return this.solver.path(job, job.pairs[0]);
+    return this.own(layers).solve(query);
   }
 
   destroy(): void {
@@ -53,26 +61,28 @@ export class FlowPool {
     this.workers.length = this.sent.length = 0;
   }
 
+  private own(layers: readonly Float32Array[]): LayeredFlow {
+    const solver = (this.solver ??= new LayeredFlow(this.n, this.depth));
+    while (solver.layers < layers.length) solver.add(layers[solver.layers]);
+    return solver;
+  }
+
   /** Start the workers, if the graph needs any; returns whether there are some. */
   private start(layers: readonly Float32Array[]): boolean {
-    const size = layers.length * this.solver.n ** 2;
-    if (size <= SMALL || this.failed) return false;
+    if (layers.length * this.n ** 2 <= SMALL || this.failed) return false;
     if (this.workers.length) return true;
-    if (typeof WORKER_SOURCE === "undefined" || typeof Worker === "undefined") return false;
-    const fitting = Math.max(1, Math.floor(MAX_BYTES / (4 * size)));
+    const fitting = Math.max(1, Math.floor(MAX_BYTES / (BYTES * this.depth * this.n ** 2)));
     const count = Math.min(MAX_WORKERS, navigator.hardwareConcurrency || 2, fitting);
-    const url = URL.createObjectURL(new Blob([WORKER_SOURCE], { type: "text/javascript" }));
     try {
-      for (let i = 0; i < count; i++) {
-        const worker = new Worker(url);
+      while (this.workers.length < count) {
+        const worker = this.spawn();
         worker.onerror = () => this.fail();
         this.workers.push(worker);
-        this.sent.push(new Set());
+        this.sent.push(0);
       }
     } catch {
       this.fail();
     }
-    setTimeout(() => URL.revokeObjectURL(url), 60_000);
     return this.workers.length > 0;
   }
 
@@ -84,7 +94,7 @@ export class FlowPool {
   /** Compute a job in the workers; returns false if they fail. Ends early if the caller stops. */
   private *share(
     layers: readonly Float32Array[],
-    job: FlowJob,
+    queries: readonly Query[],
     values: Float64Array,
     take?: (path: MaxFlow) => void,
   ): Generator<Step, boolean> {
@@ -96,40 +106,46 @@ export class FlowPool {
     let error: string | null = null;
     const give = (worker: Worker): void => {
       if (next >= total || error || id !== this.jobs) return;
-      const pairs = job.pairs.slice(next, next + BATCH);
-      const full = take !== undefined;
-      post(worker, { id, first: next, job: { ...job, pairs }, full });
-      next += pairs.length;
+      const batch = queries.slice(next, next + BATCH);
+      post(worker, { id, first: next, queries: batch, full: take !== undefined });
+      next += batch.length;
     };
-    for (const [i, worker] of workers.entries()) {
-      for (let l = 1; l <= layers.length; l++) {
-        if (this.failed) return false;
-        if (this.sent[i].has(l)) continue;
-        this.sent[i].add(l);
-        post(worker, { n: this.solver.n, layer: l, capacities: layers[l - 1] });
-        yield [done, total];
-      }
-      worker.onmessage = ({ data }: MessageEvent<Reply>) => {
-        if (data.id !== id) return;
-        values.set(data.values, data.first);
-        done += take ? 1 : data.values.length;
-        error ??= data.error;
-        if (data.path) take?.(data.path);
-        give(worker);
-      };
-      give(worker);
-    }
     try {
+      for (const [i, worker] of workers.entries()) {
+        while (this.sent[i] < layers.length) {
+          const capacities = layers[this.sent[i]++];
+          post(worker, { n: this.n, depth: this.depth, capacities });
+          yield [done, total];
+          if (this.failed) return false;
+        }
+        worker.onmessage = ({ data }: MessageEvent<Reply>) => {
+          if (data.id !== id) return;
+          values.set(data.values, data.first);
+          done += take ? 1 : data.values.length;
+          error ??= data.error;
+          if (data.path) take?.(data.path);
+          give(worker);
+        };
+        for (let k = 0; k < AHEAD; k++) give(worker);
+      }
       while (done < total && !error) {
         if (this.failed) return false;
         yield [done, total, "wait"];
       }
     } finally {
-      next = total; // a job that nobody wants any more
+      next = total; // nobody wants the rest any more
     }
     if (error) throw new Error(error);
     return true;
   }
+}
+
+/** Throws where the host allows no workers. */
+function startWorker(): Worker {
+  if (!workerSource) throw new Error("the solver was not built");
+  const url = URL.createObjectURL(new Blob([workerSource], { type: "text/javascript" }));
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+  return new Worker(url);
 }
 
 function post(worker: Worker, request: Request): void {

@@ -18,9 +18,8 @@ import {
   itemsOf,
 } from "./header.ts";
 import { Loader } from "./loader.ts";
-import type { FlowJob } from "./flowJob.ts";
 import { FlowPool } from "./flowPool.ts";
-import { capacitiesOf, type MaxFlow } from "./maxflow.ts";
+import { capacitiesOf, type MaxFlow, type Query } from "./maxflow.ts";
 import { Queue, type Step, type WorkProgress } from "./queue.ts";
 import { ascend, augment, descend, multiply, spread } from "./rollout.ts";
 
@@ -33,11 +32,6 @@ const MAX_STEPS = 3e7; // multiplications of rollouts that are computed at once
 interface Notes {
   texts: string[];
   rows: Record<string, number[]>;
-}
-
-/** Replace the index of a word at the input by that of its first token. */
-function expand(edge: { layer: number; below: number }, items: Items): void {
-  if (edge.layer === 1) edge.below = items.groups[edge.below][0];
 }
 
 /** A set of positions as a key. */
@@ -97,7 +91,7 @@ export class Scores {
     this.loader = new Loader(source, index, example.chunks, changed);
     this.changed = changed;
     this.queue = new Queue(changed, progressed);
-    this.pool = new FlowPool(this.n);
+    this.pool = new FlowPool(this.n, example.n_layers);
   }
 
   /** The message of the last error, or null. */
@@ -369,10 +363,9 @@ export class Scores {
     if (cached) return cached;
     const capacities = this.tooLarge ? null : this.capacitiesUpTo(layer);
     if (!capacities) return null;
-    const pairs = sets.map((sources) => ({ sources, sink: to, tokens: items.groups[to] }));
-    const job = { layer, of: merges(items) ? items.of : null, pairs };
+    const queries = sets.map((sources) => ({ layer, sources, tokens: items.groups[to] }));
     this.queue.want(key, `flow to the answer at layer ${layer}`, () =>
-      this.findFlows(key, capacities, job),
+      this.findFlows(key, capacities, queries),
     );
     return null;
   }
@@ -380,12 +373,14 @@ export class Scores {
   /** The maximum flow from some positions to an item on every edge between tokens, with its minimum
    * cut. The end of an edge to a word at the input is the first token of the word. */
   path(layer: number, items: Items, sources: readonly number[], to: number): MaxFlow | null {
-    const key = `path/${layer}/${keyOf(sources)}/${items.groups[to]}`;
+    const tokens = items.groups[to];
+    const key = `path/${layer}/${keyOf(sources)}/${tokens}`;
     const cached = this.paths.get(key);
     if (cached) return cached;
     const capacities = this.tooLarge ? null : this.capacitiesUpTo(layer);
     if (!capacities) return null;
-    this.queue.want(key, "maximum flow", () => this.findPath(key, capacities, items, sources, to));
+    const query = { layer, sources, tokens };
+    this.queue.want(key, "maximum flow", () => this.findPath(key, capacities, query));
     return null;
   }
 
@@ -481,30 +476,19 @@ export class Scores {
     const capacities = this.tooLarge ? null : this.capacitiesUpTo(layer);
     if (!capacities) return null;
     const what = merges(items) ? `flow of ${items.name}` : "flow";
-    const pairs = items.groups.map((tokens, sink) => ({ sources, sink, tokens }));
-    const job = { layer, of: merges(items) ? items.of : null, pairs };
-    this.queue.want(key, `${what} at layer ${layer}`, () => this.findFlows(key, capacities, job));
+    const queries = items.groups.map((tokens) => ({ layer, sources, tokens }));
+    this.queue.want(key, `${what} at layer ${layer}`, () =>
+      this.findFlows(key, capacities, queries),
+    );
     return null;
   }
 
-  private *findFlows(key: string, capacities: Float32Array[], job: FlowJob): Generator<Step> {
-    this.rows.set(key, Float32Array.from(yield* this.pool.values(capacities, job)));
+  private *findFlows(key: string, capacities: Float32Array[], queries: Query[]): Generator<Step> {
+    this.rows.set(key, Float32Array.from(yield* this.pool.values(capacities, queries)));
   }
 
-  private *findPath(
-    key: string,
-    capacities: Float32Array[],
-    items: Items,
-    sources: readonly number[],
-    to: number,
-  ): Generator<Step> {
-    const tokens = items.groups[to];
-    const grouped = tokens.length > 1;
-    const pair = { sources, sink: grouped ? to : tokens[0], tokens };
-    const job = { layer: capacities.length, of: grouped ? items.of : null, pairs: [pair] };
-    const path = yield* this.pool.path(capacities, job);
-    if (grouped) for (const edge of [...path.edges, ...path.cut]) expand(edge, items);
-    this.paths.set(key, path);
+  private *findPath(key: string, capacities: Float32Array[], query: Query): Generator<Step> {
+    this.paths.set(key, yield* this.pool.path(capacities, query));
     if (this.paths.size > MAX_PATHS) this.paths.delete(this.paths.keys().next().value as string);
   }
 

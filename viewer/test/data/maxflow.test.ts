@@ -1,10 +1,46 @@
-// The solver against hand-computed graphs, a plain Edmonds–Karp solver, and its minimum cut.
+// The solver against hand-computed graphs, a plain Edmonds–Karp solver, its minimum cut, and values
+// of the library.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { FlowSolver } from "../../src/data/flowJob.ts";
-import { capacitiesOf, contract, LayeredFlow, type MaxFlow } from "../../src/data/maxflow.ts";
+import { capacitiesOf, flowScore, LayeredFlow, type MaxFlow } from "../../src/data/maxflow.ts";
 import { augment, descend, oneHot } from "../../src/data/rollout.ts";
 import { random, randomAttention } from "../random.ts";
+
+type Layers = readonly ArrayLike<number>[];
+type Ends = number | readonly number[];
+
+/** A solver of a graph, with queries from its last layer by position and token, or sets of them. */
+function solverOf(layers: Layers, n: number) {
+  const solver = new LayeredFlow(n, layers.length);
+  for (const layer of layers) solver.add(layer);
+  const query = (source: Ends, sink: Ends, layer: number) => ({
+    layer,
+    sources: [source].flat(),
+    tokens: [sink].flat(),
+  });
+  return {
+    value: (source: Ends, sink: Ends, layer = layers.length) =>
+      solver.value(query(source, sink, layer)),
+    solve: (source: Ends, sink: Ends, layer = layers.length) =>
+      solver.solve(query(source, sink, layer)),
+  };
+}
+
+/** Remove edges to later positions, if this is asked for. */
+function masked(attention: Float32Array, causal: boolean): Float32Array {
+  const n = Math.sqrt(attention.length);
+  for (let u = 0; u < n && causal; u++) attention.fill(0, u * n + u + 1, (u + 1) * n);
+  return attention;
+}
+
+function rowsOfOne(matrix: Float32Array, n: number): Float32Array {
+  for (let u = 0; u < n; u++) {
+    const row = matrix.subarray(u * n, (u + 1) * n);
+    const sum = row.reduce((total, weight) => total + weight, 0);
+    row.forEach((weight, q) => (row[q] = weight / sum));
+  }
+  return matrix;
+}
 
 /** Augmenting paths, one breadth-first search each, on a full adjacency matrix. */
 function slowFlow(
@@ -82,7 +118,7 @@ test("two layers by hand: a sum of minima", () => {
   // Both layers are [[0.75, 0.25], [0, 1]]. From position 0 to token 0 only 0 → 0 → 0 leads: 0.75.
   // To token 1: min(0.75, 0.25) through 0, and min(0.25, 1) through 1, together 0.5.
   const layer = [0.75, 0.25, 0, 1];
-  const solver = new LayeredFlow([layer, layer], 2);
+  const solver = solverOf([layer, layer], 2);
   assert.equal(solver.value(0, 0), 0.75);
   assert.equal(solver.value(0, 1), 0.5);
   assert.equal(solver.value(1, 0), 0);
@@ -101,14 +137,14 @@ test("a path that must be undone does not hide the maximum", () => {
   const top = [1, 1, 0, 0];
   const middle = [1, 1, 1, 0];
   const bottom = [1, 0, 1, 0];
-  const solver = new LayeredFlow([bottom, middle, top], 2);
+  const solver = solverOf([bottom, middle, top], 2);
   assert.equal(solver.value(0, 0), 2);
   check(solver.solve(0, 0), [bottom, middle, top], 2, 0, 0);
 });
 
 test("one layer is the matrix itself", () => {
   const attention = randomAttention(5, random(1));
-  const solver = new LayeredFlow([attention], 5);
+  const solver = solverOf([attention], 5);
   for (let s = 0; s < 5; s++) {
     for (let t = 0; t < 5; t++) assert.equal(solver.value(s, t), attention[s * 5 + t]);
   }
@@ -124,7 +160,7 @@ test("random graphs: the value of a slow solver, a valid flow and an equal cut",
       augment(randomAttention(n, next), n, residual),
     );
     const capacities = capacitiesOf(graph, n, []);
-    const solver = new LayeredFlow(capacities, n);
+    const solver = solverOf(capacities, n);
     const source = Math.floor(next() * n);
     const sink = Math.floor(next() * n);
     const found = solver.solve(source, sink);
@@ -141,7 +177,7 @@ test("integers with many ties, where one blocking flow is not enough", () => {
     const capacities = Array.from({ length: layers }, () =>
       Float64Array.from({ length: n * n }, () => (next() < 0.45 ? Math.floor(next() * 4) : 0)),
     );
-    const solver = new LayeredFlow(capacities, n);
+    const solver = solverOf(capacities, n);
     const found = solver.solve(0, 0);
     assert.equal(found.value, slowFlow(capacities, n, 0, 0));
     check(found, capacities, n, 0, 0);
@@ -150,7 +186,7 @@ test("integers with many ties, where one blocking flow is not enough", () => {
 
 test("a solver gives the same values again, in any order", () => {
   const graph = Array.from({ length: 4 }, (_, l) => augment(randomAttention(6, random(l)), 6, 0.5));
-  const solver = new LayeredFlow(capacitiesOf(graph, 6, []), 6);
+  const solver = solverOf(capacitiesOf(graph, 6, []), 6);
   const first = Array.from({ length: 6 }, (_, t) => solver.value(2, t));
   const again = Array.from({ length: 6 }, (_, t) => solver.value(2, 5 - t)).reverse();
   again.forEach((value, t) => assert.ok(Math.abs(value - first[t]) < 1e-12));
@@ -160,7 +196,7 @@ test("flow is at least rollout and at most 1", () => {
   const next = random(3);
   const n = 8;
   const graph = Array.from({ length: 5 }, () => augment(randomAttention(n, next), n, 0.5));
-  const solver = new LayeredFlow(capacitiesOf(graph, n, []), n);
+  const solver = solverOf(capacitiesOf(graph, n, []), n);
   const rollout = descend(graph, n, 5, oneHot(n, 3))[0];
   for (let t = 0; t < n; t++) {
     const value = solver.value(3, t);
@@ -177,72 +213,71 @@ test("carried positions have unlimited capacity", () => {
     [2, 0],
   ];
   const capacities = capacitiesOf([half, half, half], 2, carried);
-  const solver = new LayeredFlow(capacities, 2);
+  const solver = solverOf(capacities, 2);
   // To token 0: 0.5 at layer 3, and of the other 0.5 all of it through layer 2's edge 1 → 0.
   assert.equal(solver.value(1, 0), 1);
-  assert.equal(new LayeredFlow(capacities.slice(0, 2), 2).value(0, 0), Infinity);
-  const unlimited = new LayeredFlow(capacities.slice(0, 2), 2).solve(0, 0);
+  assert.equal(solverOf(capacities.slice(0, 2), 2).value(0, 0), Infinity);
+  const unlimited = solverOf(capacities.slice(0, 2), 2).solve(0, 0);
   assert.deepEqual([unlimited.value, unlimited.cut.length], [Infinity, 0]);
 });
 
 test("flow between sets equals that of a graph with a sink and a source of their own", () => {
   const next = random(7);
-  const n = 6;
-  const layers = [1, 2, 3].map(() => augment(randomAttention(n, next), n, 0.5, []));
-  const of = [0, 1, 1, 1, 2, 2]; // words
-  const contracted = contract(layers, n, { of }, [2, 4]);
-  const solver = new LayeredFlow(contracted, n);
-  // Unlimited edges from one node above to the two positions, and from the tokens to one node below.
-  const above = new Float64Array(n * n);
-  above[2] = above[4] = 1e3;
-  for (const word of [0, 1, 2]) {
-    const below = new Float64Array(n * n);
-    of.forEach((item, token) => (below[token * n] = item === word ? 1e3 : 0));
-    const expected = slowFlow([below, ...layers, above], n, 0, 0);
-    assert.ok(Math.abs(solver.value(2, word) - expected) < 1e-6);
-  }
-});
-
-test("graphs with more edges than the solver starts with", () => {
-  const next = random(17);
+  const n = 7;
   for (const causal of [false, true]) {
-    const n = 28; // of which the solver starts with 12 for each position
-    const graph = [1, 2, 3, 4].map(() => {
-      const attention = randomAttention(n, next);
-      if (causal) {
-        for (let u = 0; u < n; u++) attention.fill(0, u * n + u + 1, (u + 1) * n);
-      }
-      return augment(attention, n, 0.1);
-    });
-    const solver = new LayeredFlow(graph, n);
-    for (const source of [n - 1, 9]) {
-      for (const sink of [0, 3, 8, 20]) {
-        const found = solver.solve(source, sink);
-        assert.ok(Math.abs(found.value - slowFlow(graph, n, source, sink)) < 1e-9);
-        check(found, graph, n, source, sink);
+    const layers = [1, 2, 3, 4].map(() =>
+      augment(masked(randomAttention(n, next), causal), n, 0.5),
+    );
+    const solver = solverOf(layers, n);
+    for (let round = 0; round < 40; round++) {
+      const pick = () => [0, 1, 2, 3, 4, 5, 6].filter(() => next() < 0.4);
+      const [sources, tokens] = [pick(), pick()];
+      if (!sources.length || !tokens.length) continue;
+      // Unlimited edges from a node above to the sources, and from the tokens to a node below.
+      const [above, below] = [new Float64Array(n * n), new Float64Array(n * n)];
+      for (const source of sources) above[source] = 1e3;
+      for (const token of tokens) below[token * n] = 1e3;
+      for (const depth of [1, 2, 4]) {
+        const expected = slowFlow([below, ...layers.slice(0, depth), above], n, 0, 0);
+        assert.ok(Math.abs(solver.value(sources, tokens, depth) - expected) < 1e-9);
+        const found = solver.solve(sources, tokens, depth);
+        assert.ok(Math.abs(found.value - expected) < 1e-9);
+        assert.ok(Math.abs(found.capacity - expected) < 1e-9);
+        for (const { layer, position, below: end } of found.edges) {
+          if (layer === depth) assert.equal(position, sources[0]);
+          if (layer === 1) assert.equal(end, tokens[0]);
+        }
       }
     }
   }
 });
 
-test("jobs: flows of tokens and of sets, divided by the number of sources", () => {
-  const next = random(23);
-  const n = 20;
-  const layers = [1, 2, 3].map(() => augment(randomAttention(n, next), n, 0.5));
-  const flows = new FlowSolver(n);
-  flows.layers.push(...layers);
-  const plain = { layer: 2, of: null };
-  const one = flows.value(plain, { sources: [4], sink: 7, tokens: [7] });
-  assert.ok(Math.abs(one - slowFlow(layers.slice(0, 2), n, 4, 7)) < 1e-9);
-  const of = Array.from({ length: n }, (_, token) => (token < 5 ? 0 : token - 4));
-  const pair = { sources: [6, 9], sink: 0, tokens: [0, 1, 2, 3, 4] };
-  const joined = contract(layers, n, { of }, pair.sources);
-  const value = flows.value({ layer: 3, of }, pair);
-  assert.ok(Math.abs(value - slowFlow(joined, n, 6, 0) / 2) < 1e-6);
-  const path = flows.path({ layer: 3, of }, pair);
-  assert.ok(Math.abs(path.value / 2 - value) < 1e-9);
-  // Two sources without items are one source, too.
-  const merged = contract(layers, n, { of: Array.from({ length: n }, (_, i) => i) }, [6, 9]);
-  const both = flows.value({ layer: 3, of: null }, { sources: [6, 9], sink: 1, tokens: [1] });
-  assert.ok(Math.abs(both - slowFlow(merged, n, 6, 1) / 2) < 1e-6);
+test("deep graphs: each layer, causal or not, with a sink", () => {
+  const next = random(17);
+  for (const causal of [false, true]) {
+    const n = 24;
+    const graph = Array.from({ length: 12 }, () => {
+      const attention = randomAttention(n, next);
+      for (let u = 0; u < n; u++) attention[u * n] += 1;
+      return augment(rowsOfOne(masked(attention, causal), n), n, 0.6);
+    });
+    const solver = solverOf(graph, n);
+    for (const depth of [3, 5, 12]) {
+      const layers = graph.slice(0, depth);
+      for (const source of [n - 1, 9]) {
+        for (const sink of [0, 3, 8, 20]) {
+          const expected = slowFlow(layers, n, source, sink);
+          assert.ok(Math.abs(solver.value(source, sink, depth) - expected) < 1e-9);
+          const found = solver.solve(source, sink, depth);
+          assert.ok(Math.abs(found.value - expected) < 1e-9);
+          check(found, layers, n, source, sink);
+        }
+      }
+    }
+  }
+});
+
+test("scores are flows divided by the number of sources, 1 for carried positions", () => {
+  assert.equal(flowScore(1.5, [2, 3]), 0.75);
+  assert.equal(flowScore(Infinity, [2]), 1);
 });

@@ -1,0 +1,89 @@
+// Flow computed by workers: here they run on this thread, and count what they are asked for.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FlowPool } from "../../src/data/flowPool.ts";
+import { serve, type Reply, type Request } from "../../src/data/flowWorker.ts";
+import { LayeredFlow } from "../../src/data/maxflow.ts";
+import type { Step } from "../../src/data/queue.ts";
+import { augment } from "../../src/data/rollout.ts";
+import { random, randomAttention } from "../random.ts";
+
+const N = 64;
+const LAYERS = 100; // so many that the pool uses workers
+const next = random(5);
+const shared = augment(randomAttention(N, next), N, 0.5);
+const layers = Array.from({ length: LAYERS }, () => shared);
+const queries = Array.from({ length: N }, (_, token) => ({
+  layer: LAYERS,
+  sources: [40],
+  tokens: [token],
+}));
+
+/** A pool whose workers answer one request at a time, and the number of their batches. */
+function makePool(): { pool: FlowPool; batches: () => number } {
+  let batches = 0;
+  const spawn = (): Worker => {
+    type Scope = Parameters<typeof serve>[0];
+    const worker = { onmessage: null as ((event: object) => void) | null };
+    const scope: Scope = {
+      onmessage: null,
+      postMessage: (reply: Reply) => worker.onmessage?.({ data: reply }),
+    };
+    serve(scope);
+    const postMessage = (data: Request): void => {
+      if ("queries" in data) batches++;
+      setTimeout(() => scope.onmessage?.({ data } as MessageEvent<Request>), 0);
+    };
+    return Object.assign(worker, { postMessage, terminate: () => {} }) as unknown as Worker;
+  };
+  return { pool: new FlowPool(N, LAYERS, spawn), batches: () => batches };
+}
+
+const pause = (): Promise<void> => new Promise((done) => setTimeout(done, 1));
+
+async function finish<T>(work: Generator<Step, T>): Promise<T> {
+  for (;;) {
+    const step = work.next();
+    if (step.done) return step.value;
+    await pause();
+  }
+}
+
+test("workers return what the solver returns", async () => {
+  const solver = new LayeredFlow(N, LAYERS);
+  for (const layer of layers) solver.add(layer);
+  const { pool, batches } = makePool();
+  const values = await finish(pool.values(layers, queries));
+  assert.deepEqual(
+    [...values],
+    queries.map((query) => solver.value(query)),
+  );
+  assert.ok(batches() > 1);
+  const path = await finish(pool.path(layers, queries[3]));
+  assert.ok(Math.abs(path.value - values[3]) < 1e-12);
+});
+
+test("a computation that ends early gives no more work to the workers", async () => {
+  const { pool, batches } = makePool();
+  const work = pool.values(layers, queries);
+  while (work.next().value && batches() === 0);
+  work.return(new Float64Array(0));
+  const before = batches();
+  for (let i = 0; i < 40; i++) await pause();
+  assert.equal(batches(), before);
+  // The next computation gets its own values, not late ones of the last.
+  const other = [{ layer: LAYERS, sources: [7], tokens: [9] }];
+  const solver = new LayeredFlow(N, LAYERS);
+  for (const layer of layers) solver.add(layer);
+  assert.deepEqual([...(await finish(pool.values(layers, other)))], [solver.value(other[0])]);
+});
+
+test("without workers the page computes, one pair at a time", async () => {
+  const pool = new FlowPool(N, LAYERS, () => {
+    throw new Error("no workers");
+  });
+  const work = pool.values(layers, queries.slice(0, 3));
+  assert.deepEqual(work.next().value, [1, 3]);
+  assert.deepEqual(work.next().value, [2, 3]);
+  assert.equal((await finish(work)).length, 3);
+});

@@ -1,14 +1,16 @@
 """Exact flow in decoders: time from the last position to all tokens, and the ratio to OR-tools.
 
     python -m benchmarks.flow_decoders MODEL ... [--tokens 64,128,256,512] [--edges attention,alti]
+    python -m benchmarks.flow_decoders MODEL --tokens 2048,4096 --pairs 0 --threads 2
 
 MODEL is the folder of a decoder, or one with the files of stories260K. Prints a table in Markdown,
-in processor time, and checks the values of OR-tools' pairs.
+in processor time, and checks the values of the pairs that OR-tools solves.
 """
 
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,6 @@ from benchmarks import peers
 from benchmarks.graphs import TEXTS
 
 Floats = NDArray[np.float64]
-OR_TOOLS_TOKENS = 32  # how many pairs OR-tools solves, spread evenly
 
 
 def load(folder: str) -> tuple[Any, Any]:
@@ -55,19 +56,23 @@ def microseconds(job: Callable[[], Any], repeats: int) -> float:
     return min(times) * 1e6
 
 
-def measure(capacities: Floats) -> str:
-    """Return microseconds a pair of both, their ratio, proofs, and the largest difference."""
+def measure(capacities: Floats, pairs: int, threads: int) -> str:
+    """Return microseconds a pair of both, their ratio, proofs, and the largest difference.
+
+    pairs: how many of them OR-tools solves, spread evenly.
+    """
     depth, n, _ = capacities.shape
-    flows = max_flows(capacities, layers=[depth], sources=[n - 1], threads=1)  # compiles
-    ours = microseconds(
-        lambda: max_flows(capacities, layers=[depth], sources=[n - 1], threads=1), 3
-    )
-    tokens = [int(t) for t in np.linspace(0, n - 1, min(n, OR_TOOLS_TOKENS))]
+    solve = partial(max_flows, capacities, layers=[depth], sources=[n - 1], threads=threads)
+    flows = solve()  # compiles
+    ours = microseconds(solve, 3)
+    searched = flows.proofs["searched_cut"] + flows.proofs["augmented"]
+    if not pairs:
+        return f"{ours / n:,.1f} | - | {searched / n:.0%} | -"
+    tokens = [int(t) for t in np.linspace(0, n - 1, min(n, pairs))]
     start = time.process_time()
     expected = peers.or_tools(capacities, depth, n - 1, tokens)
     theirs = (time.process_time() - start) * 1e6 / len(tokens)
     difference = np.abs(flows.values[0, 0, tokens] - expected).max()
-    searched = flows.proofs["searched_cut"] + flows.proofs["augmented"]
     return (
         f"{ours / n:,.1f} | {theirs:,.0f} ({theirs / (ours / n):.0f}x) | {searched / n:.0%} | "
         f"{difference:.0e}"
@@ -80,6 +85,8 @@ def main() -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--tokens", default="64,128,256,512")
     parser.add_argument("--edges", default="attention,alti")
+    parser.add_argument("--pairs", type=int, default=32, help="pairs that OR-tools solves")
+    parser.add_argument("--threads", type=int, default=1, help="of attnflow")
     options = parser.parse_args()
     print("| model | edges | tokens | layers | attnflow | OR-tools | searched | difference |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
@@ -89,7 +96,7 @@ def main() -> None:
             for n in map(int, options.tokens.split(",")):
                 graph = decoder_graph(model, tokenizer, n, edges)
                 name = Path(folder).name
-                cells = measure(graph)
+                cells = measure(graph, options.pairs, options.threads)
                 print(f"| {name} | {edges} | {n} | {len(graph)} | {cells} |", flush=True)
 
 

@@ -187,14 +187,17 @@ def _after_name(status: Path) -> list[str]:
     return status.read_text().rpartition(")")[2].split()
 
 
-def computing(browser: Any, explanation: Explanation, folder: Path) -> dict[str, Any]:
+def computing(
+    browser: Any, explanation: Explanation, layer: int | None, folder: Path
+) -> dict[str, Any]:
     """Seconds until the page has the flow of positions that were not computed in advance."""
     file = explanation.to_html(folder / "flow.html", keep_heads=False)
     n_tokens = len(explanation.tokens)
-    found: dict[str, Any] = {"tokens": n_tokens, "layers": explanation.graph.n_layers}
+    layer = layer or explanation.graph.n_layers
+    found: dict[str, Any] = {"tokens": n_tokens, "layer": layer}
     for position in (n_tokens - 8, n_tokens // 2):
         page = browser.new_page(viewport={"width": 1280, "height": 900})
-        state = {"method": "flow", "positions": [position]}
+        state = {"method": "flow", "layer": layer, "positions": [position]}
         page.goto(f"{file.as_uri()}#{quote(json.dumps(state))}")
         page.wait_for_function(
             "() => document.getElementById('attnflow').shadowRoot"
@@ -233,22 +236,19 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=360, help="frames of hovering a view")
     parser.add_argument("--model", help="a language model, for the flow that the page computes")
     parser.add_argument("--tokens", default="512", help="of these texts, such as 512,1024")
+    parser.add_argument("--layers", help="at which flow is computed, such as 5,15; the last")
     parser.add_argument("--only-flow", action="store_true", help="measure only that; write nothing")
     options = parser.parse_args()
     chromium = os.environ.get("CHROMIUM") or "/usr/bin/chromium"
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         sizes = [int(n_tokens) for n_tokens in options.tokens.split(",")]
-        flow = [
-            computing(
-                browser,
-                read_text(options.model, n_tokens)
-                if options.model
-                else make_explanation(n_tokens, 1),
-                Path(folder),
-            )
-            for n_tokens in sizes
-        ]
+        layers = [int(layer) for layer in options.layers.split(",")] if options.layers else [None]
+        flow = []
+        for n_tokens in sizes:
+            model = options.model
+            read = read_text(model, n_tokens) if model else make_explanation(n_tokens, 1)
+            flow += [computing(browser, read, layer, Path(folder)) for layer in layers]
         if options.only_flow:
             browser.close()
             return

@@ -23,7 +23,7 @@ import { capacitiesOf, type MaxFlow, type Query } from "./maxflow.ts";
 import { Queue, type Step, type WorkProgress } from "./queue.ts";
 import { ascend, augment, descend, multiply, spread } from "./rollout.ts";
 
-const MAX_EDGES = 6e7; // that the solver of the page takes; it needs about 10 bytes per edge
+const MAX_EDGES = 6e7; // that the solver of the page takes; it needs about 12 bytes per edge
 const FAST_TOKENS = 64; // up to which flow is computed in the page without delay
 const MAX_PATHS = 20; // in the cache
 const NEIGHBORS = 16; // sinks that are solved one after the other; they share some work

@@ -4,8 +4,9 @@ Hovering: the pointer moves across each view of 128 tokens x 12 layers, once eve
 times between frames are kept. Switching: the layer of 512 tokens x 12 layers is changed with its
 slider, and time runs until the new numbers are on screen: painted, with nothing left to load.
 "First" is a layer that was not looked at before, "again" one that was. Flow: the page computes the
-flow of another position, with workers, while the pointer moves; time runs until it is on screen.
-With --model, of a text of 512 tokens that a language model reads. Everything else is shown from
+flow of another position, with workers, while the pointer moves; time runs until it is on screen,
+and on Linux the processor time of the workers is read from /proc. With --model, of texts that a
+language model reads, of 512 tokens or those of --tokens. Everything else is shown from
 single HTML files, made from random attention; heads, 12 a layer, from one of 4 layers. Needs
 Chromium, as the tests in a browser do.
 
@@ -18,7 +19,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean, median, quantiles
@@ -162,14 +163,41 @@ def switching(browser: Any, file: Path, heads: Path) -> dict[str, Any]:
     return found
 
 
-def computing(browser: Any, explanation: Explanation, folder: Path) -> dict[str, Any]:
+def worker_seconds() -> float | None:
+    """Processor time of all workers in processes that this one started; None if not on Linux."""
+    children: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(_after_name(status)[1])
+            children.setdefault(parent, []).append(int(status.parent.name))
+    if not children:
+        return None
+    ticks, processes = 0, [os.getpid()]
+    for process in processes:
+        processes += children.get(process, [])
+        for status in Path(f"/proc/{process}/task").glob("*/stat"):
+            with suppress(OSError):
+                if (status.parent / "comm").read_text().strip() == "DedicatedWorker":
+                    ticks += sum(int(number) for number in _after_name(status)[11:13])
+    return round(ticks / os.sysconf("SC_CLK_TCK"), 2)
+
+
+def _after_name(status: Path) -> list[str]:
+    """The fields of a process or thread behind its name, which may have spaces."""
+    return status.read_text().rpartition(")")[2].split()
+
+
+def computing(
+    browser: Any, explanation: Explanation, layer: int | None, folder: Path
+) -> dict[str, Any]:
     """Seconds until the page has the flow of positions that were not computed in advance."""
     file = explanation.to_html(folder / "flow.html", keep_heads=False)
     n_tokens = len(explanation.tokens)
-    found: dict[str, Any] = {"tokens": n_tokens, "layers": explanation.graph.n_layers}
+    layer = layer or explanation.graph.n_layers
+    found: dict[str, Any] = {"tokens": n_tokens, "layer": layer}
     for position in (n_tokens - 8, n_tokens // 2):
         page = browser.new_page(viewport={"width": 1280, "height": 900})
-        state = {"method": "flow", "positions": [position]}
+        state = {"method": "flow", "layer": layer, "positions": [position]}
         page.goto(f"{file.as_uri()}#{quote(json.dumps(state))}")
         page.wait_for_function(
             "() => document.getElementById('attnflow').shadowRoot"
@@ -179,6 +207,7 @@ def computing(browser: Any, explanation: Explanation, folder: Path) -> dict[str,
         result = page.evaluate(COMPUTE)
         found[f"position {position}"] = {
             "seconds": round(result["ms"] / 1000, 2),
+            "worker_seconds": worker_seconds(),
             "frame_median_ms": round(median(result["gaps"]), 1),
             "frame_p95_ms": round(quantiles(result["gaps"], n=20)[-1], 1),
         }
@@ -206,13 +235,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--frames", type=int, default=360, help="frames of hovering a view")
     parser.add_argument("--model", help="a language model, for the flow that the page computes")
+    parser.add_argument("--tokens", default="512", help="of these texts, such as 512,1024")
+    parser.add_argument("--layers", help="at which flow is computed, such as 5,15; the last")
     parser.add_argument("--only-flow", action="store_true", help="measure only that; write nothing")
     options = parser.parse_args()
     chromium = os.environ.get("CHROMIUM") or "/usr/bin/chromium"
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        read = read_text(options.model, 512) if options.model else make_explanation(512, 1)
-        flow = computing(browser, read, Path(folder))
+        sizes = [int(n_tokens) for n_tokens in options.tokens.split(",")]
+        layers = [int(layer) for layer in options.layers.split(",")] if options.layers else [None]
+        flow = []
+        for n_tokens in sizes:
+            model = options.model
+            read = read_text(model, n_tokens) if model else make_explanation(n_tokens, 1)
+            flow += [computing(browser, read, layer, Path(folder)) for layer in layers]
         if options.only_flow:
             browser.close()
             return

@@ -30,19 +30,19 @@ export class FlowPool {
     this.spawn = spawn;
   }
 
-  /** The scores of queries. layers: capacities, as many as the queries need. */
+  /** Compute the scores of queries, and note each of them by its index, in any order. */
   *values(
     layers: readonly Float32Array[],
     queries: readonly Query[],
-  ): Generator<Step, Float64Array> {
-    const values = new Float64Array(queries.length);
-    if (this.start(layers) && (yield* this.share(layers, queries, values))) return values;
+    note: (i: number, score: number) => void,
+  ): Generator<Step, void> {
+    const take = ({ first, values }: Reply): void => values.forEach((v, k) => note(first + k, v));
+    if (this.start(layers) && (yield* this.share(layers, queries, false, take))) return;
     const solver = this.own(layers);
     for (const [i, query] of queries.entries()) {
-      values[i] = flowScore(solver.value(query), query.sources);
-      yield [i + 1, values.length];
+      note(i, flowScore(solver.value(query), query.sources));
+      yield [i + 1, queries.length];
     }
-    return values;
   }
 
   /** The flow on every edge. */
@@ -50,7 +50,7 @@ export class FlowPool {
     yield [0, 1]; // redraw before the work starts
     let path: MaxFlow | null = null;
     if (this.start(layers)) {
-      yield* this.share(layers, [query], new Float64Array(1), (found) => (path = found));
+      yield* this.share(layers, [query], true, (reply) => (path = reply.path));
       if (path) return path;
     }
     return this.own(layers).solve(query);
@@ -95,19 +95,19 @@ export class FlowPool {
   private *share(
     layers: readonly Float32Array[],
     queries: readonly Query[],
-    values: Float64Array,
-    take?: (path: MaxFlow) => void,
+    full: boolean,
+    take: (reply: Reply) => void,
   ): Generator<Step, boolean> {
-    const total = values.length;
+    const total = queries.length;
     const id = ++this.jobs;
-    const workers = take ? this.workers.slice(0, 1) : [...this.workers];
+    const workers = full ? this.workers.slice(0, 1) : [...this.workers];
     let next = 0;
     let done = 0;
     let error: string | null = null;
     const give = (worker: Worker): void => {
       if (next >= total || error || id !== this.jobs) return;
       const batch = queries.slice(next, next + BATCH);
-      post(worker, { id, first: next, queries: batch, full: take !== undefined });
+      post(worker, { id, first: next, queries: batch, full });
       next += batch.length;
     };
     try {
@@ -120,10 +120,9 @@ export class FlowPool {
         }
         worker.onmessage = ({ data }: MessageEvent<Reply>) => {
           if (data.id !== id) return;
-          values.set(data.values, data.first);
-          done += take ? 1 : data.values.length;
+          take(data);
+          done += data.values.length;
           error ??= data.error;
-          if (data.path) take?.(data.path);
           give(worker);
         };
         for (let k = 0; k < AHEAD; k++) give(worker);

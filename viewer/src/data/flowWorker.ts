@@ -32,10 +32,14 @@ export function serve(scope: Scope): void {
     const reply: Reply = { id, first, values: [], path: null, error: null };
     try {
       if (!solver) throw new Error("no graph");
-      if (full) reply.path = solver.solve(queries[0]);
-      else
-        for (const query of queries)
+      if (full) {
+        reply.path = solver.solve(queries[0]);
+        reply.values.push(reply.path.value);
+      } else {
+        for (const query of queries) {
           reply.values.push(flowScore(solver.value(query), query.sources));
+        }
+      }
     } catch (error) {
       reply.error = String(error);
     }

@@ -81,13 +81,9 @@ export class LayeredFlow {
     if (pair.first >= pair.end) return { value: 0, edges: [], cut: [], capacity: 0 };
     if (layer === 1) {
       const value = this.value(query);
-      const edge = value > 0 && value < Infinity;
-      return {
-        value,
-        edges: edge ? [{ ...ends, flow: value }] : [],
-        cut: edge ? [{ ...ends, capacity: value }] : [],
-        capacity: value,
-      };
+      const edges =
+        value > 0 && value < Infinity ? [{ ...ends, flow: value, capacity: value }] : [];
+      return { value, edges, cut: edges, capacity: value };
     }
     this.greedy.run(pair);
     const value = this.graph.finite(this.maximize(pair));

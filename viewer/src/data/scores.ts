@@ -23,9 +23,10 @@ import { capacitiesOf, type MaxFlow, type Query } from "./maxflow.ts";
 import { Queue, type Step, type WorkProgress } from "./queue.ts";
 import { ascend, augment, descend, multiply, spread } from "./rollout.ts";
 
-const MAX_EDGES = 6e7; // that the solver of the page takes; it needs about 10 bytes per edge
+const MAX_EDGES = 6e7; // that the solver of the page takes; it needs about 12 bytes per edge
 const FAST_TOKENS = 64; // up to which flow is computed in the page without delay
 const MAX_PATHS = 20; // in the cache
+const NEIGHBORS = 16; // sinks that are solved one after the other; they share some work
 const MAX_STEPS = 3e7; // multiplications of rollouts that are computed at once
 
 /** The notes on the explained position: for each row the indices of its texts. */
@@ -39,6 +40,20 @@ export function keyOf(sources: readonly number[]): string {
   const [first, last] = [sources[0], sources[sources.length - 1]];
   if (last - first !== sources.length - 1) return sources.join(" ");
   return first === last ? String(first) : `${first} to ${last}`;
+}
+
+/** The key of flow that the page computes; for tokens as in `Scores.row`. */
+const flowKey = (layer: number, items: Items, sources: readonly number[]): string =>
+  `flow/${merges(items) ? `${items.name}/` : ""}${layer}/${keyOf(sources)}`;
+
+/** The indices of a row, blocks of neighbors with the largest scores first. */
+export function likelyFirst(row: Float32Array): number[] {
+  const blocks = Array.from({ length: Math.ceil(row.length / NEIGHBORS) }, (_, block) => {
+    const first = block * NEIGHBORS;
+    const scores = row.subarray(first, first + NEIGHBORS);
+    return { most: Math.max(...scores) || 0, items: Array.from(scores, (_, i) => first + i) };
+  });
+  return blocks.sort((a, b) => b.most - a.most).flatMap(({ items }) => items);
 }
 
 /** The mean of rows; null if one is missing. */
@@ -76,6 +91,7 @@ export class Scores {
   private readonly queue: Queue;
   private readonly pool: FlowPool;
   private capacities: Float32Array[] | null = null;
+  private partial: { key: string; row: Float32Array } | null = null; // flow being computed
 
   constructor(
     example: Example,
@@ -365,7 +381,7 @@ export class Scores {
     if (!capacities) return null;
     const queries = sets.map((sources) => ({ layer, sources, tokens: items.groups[to] }));
     this.queue.want(key, `flow to the answer at layer ${layer}`, () =>
-      this.findFlows(key, capacities, queries),
+      this.findFlows(key, capacities, queries, null),
     );
     return null;
   }
@@ -469,22 +485,38 @@ export class Scores {
   /** Flow computed in the page. To a word: one maximum flow to all of its tokens, never the sum of
    * their flows. */
   private flowOf(layer: number, items: Items, sources: readonly number[]): Float32Array | null {
-    const name = merges(items) ? `${items.name}/` : "";
-    const key = `flow/${name}${layer}/${keyOf(sources)}`; // as in `row`
+    const key = flowKey(layer, items, sources);
     const cached = this.rows.get(key);
     if (cached) return cached;
     const capacities = this.tooLarge ? null : this.capacitiesUpTo(layer);
     if (!capacities) return null;
     const what = merges(items) ? `flow of ${items.name}` : "flow";
     const queries = items.groups.map((tokens) => ({ layer, sources, tokens }));
+    const guess = this.itemRow("rollout", layer, items, sources);
     this.queue.want(key, `${what} at layer ${layer}`, () =>
-      this.findFlows(key, capacities, queries),
+      this.findFlows(key, capacities, queries, guess),
     );
     return null;
   }
 
-  private *findFlows(key: string, capacities: Float32Array[], queries: Query[]): Generator<Step> {
-    this.rows.set(key, Float32Array.from(yield* this.pool.values(capacities, queries)));
+  /** Flow that is being computed, as far as it is known: NaN for other items. Null if it is not. */
+  partialFlow(layer: number, items: Items, sources: readonly number[]): Float32Array | null {
+    const { partial } = this;
+    return partial?.key === flowKey(layer, items, sources) ? partial.row : null;
+  }
+
+  private *findFlows(
+    key: string,
+    capacities: Float32Array[],
+    queries: readonly Query[],
+    guess: Float32Array | null,
+  ): Generator<Step> {
+    const row = new Float32Array(queries.length).fill(NaN);
+    const order = likelyFirst(guess ?? row);
+    const sorted = order.map((i) => queries[i]);
+    this.partial = { key, row };
+    yield* this.pool.values(capacities, sorted, (i, score) => (row[order[i]] = score));
+    this.rows.set(key, row);
   }
 
   private *findPath(key: string, capacities: Float32Array[], query: Query): Generator<Step> {

@@ -3,7 +3,7 @@
 
 import { fromZero, pick, type Range, rangeOf } from "../data/range.ts";
 import type { Scores } from "../data/scores.ts";
-import { answerItems, largest, type Snapshot } from "../data/snapshot.ts";
+import { answerItems, keep, largest, type Snapshot } from "../data/snapshot.ts";
 import type { State } from "../data/state.ts";
 import { digits, visible } from "../data/text.ts";
 import { make, setText } from "../paint/dom.ts";
@@ -230,6 +230,21 @@ export class Panel {
       if ((snapshot && !shown) || scene?.waiting) text = "Loading…";
     }
     setText(this.status, text);
+    this.showPartial();
+  }
+
+  /** In the text view, shade what is known of flow that is being computed. */
+  private showPartial(): void {
+    const { snapshot, scores } = this;
+    if (!snapshot || snapshot.row || snapshot.reversed || this.scene) return;
+    const { state, layer, items, sources } = snapshot;
+    if (state.method !== "flow" || state.normalize !== "none") return;
+    const row = scores.partialFlow(layer, items, sources);
+    if (!row) return;
+    const known = this.coloredItems(snapshot).filter((item) => row[item] >= 0);
+    const kept = keep(row, known, row.length, state);
+    const scale = state.scale === "shared" ? "zero" : state.scale;
+    this.text.show({ ...snapshot, row, kept }, rangeOf(pick(row, known), scale));
   }
 
   /** Move the focus to the view. */

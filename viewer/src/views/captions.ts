@@ -215,7 +215,7 @@ export function announcement(snapshot: Snapshot): string {
 
 /** A score as text: "…" while it is loading, "–" where it is not available. */
 export function scoreText(snapshot: Snapshot, method: string, value: number | undefined): string {
-  if (value !== undefined) return digits(value);
+  if (value !== undefined && !Number.isNaN(value)) return digits(value);
   return missing(snapshot, method, snapshot.layer) ? "–" : "…";
 }
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { itemsOf, type Example, type Method } from "../../src/data/header.ts";
-import { Scores } from "../../src/data/scores.ts";
+import { likelyFirst, Scores } from "../../src/data/scores.ts";
 import { keep, rank } from "../../src/data/snapshot.ts";
 import { makeExample, makeHeader, makeSource, STORED } from "../example.ts";
 
@@ -46,7 +46,18 @@ test("raw attention, rollout and flow by hand", async () => {
   // .75² | .75·.125 + .125 + .125·.25 | .75·.125 + .125·.75.
   near(await wait(() => scores.row("rollout", 2, [0])), [0.5625, 0.25, 0.1875]);
   // Flow: min(.75, .75) | min(.75, .125) + min(.125, 1) + min(.125, .25) | .125 + min(.125, .75).
+  const items = itemsOf(scores.example, "tokens");
+  assert.equal(scores.partialFlow(2, items, [0]), null);
   near(await wait(() => scores.row("flow", 2, [0])), [0.75, 0.375, 0.25]);
+  near(scores.partialFlow(2, items, [0]) ?? [], [0.75, 0.375, 0.25]); // all of it is known
+  assert.equal(scores.partialFlow(2, items, [1]), null);
+});
+
+test("blocks of neighbors with large scores come first", () => {
+  const row = Float32Array.from({ length: 40 }, (_, i) => (i === 35 ? 2 : i === 3 ? 1 : 0));
+  const range = (first: number, end: number) => [...Array(end).keys()].slice(first);
+  assert.deepEqual(likelyFirst(row), [...range(32, 40), ...range(0, 16), ...range(16, 32)]);
+  assert.deepEqual(likelyFirst(new Float32Array(20).fill(NaN)), range(0, 20));
 });
 
 test("stored edge weights are used without the residual mix", async () => {

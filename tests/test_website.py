@@ -14,6 +14,7 @@ from tools.website import (
     EXAMPLES,
     find_examples,
     load_example,
+    mark_options,
     to_restructured_text,
     write_gallery,
 )
@@ -75,6 +76,13 @@ def test_the_gallery_has_a_picture_for_each_theme_and_the_code(tmp_path):
 @pytest.mark.parametrize("name", ["maps", "graph", "two_sentences", "edges", "decoder", "curves"])
 def test_the_examples_of_the_gallery_draw(name):
     assert load_example(EXAMPLES / f"{name}.py").module.draw(dark=True) is not None
+
+
+def test_options_are_marked_in_inline_code_and_nowhere_else():
+    text = '<code><span class="pre">attnflow</span> <span class="pre">--model</span></code> -'
+    context = {"body": text}
+    mark_options(None, "page", "page.html", context, None)
+    assert context["body"] == text.replace('pre">--', 'pre option">--')
 
 
 def documented():

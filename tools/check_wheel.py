@@ -54,7 +54,10 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (),
     ),
     "serve": (("tests/viewer/server",), ("httpx", "pillow")),
-    "notebook": (("tests/viewer/test_payload.py", "tests/figures/test_display.py"), ()),
+    "notebook": (
+        ("tests/viewer/test_payload.py", "tests/figures/test_display.py"),
+        ("torch", "transformers"),
+    ),
     "datasets": (("tests/corpus/test_readers.py",), ()),
     "ray": (("tests/corpus/test_ray_engine.py",), ()),
 }

@@ -168,6 +168,14 @@ def link_notebook(app: Any, page: str, template: str, context: dict[str, Any], t
     context["body"] = f'<p class="notebook">{link}, with its outputs.</p>\n{context["body"]}'
 
 
+def mark_options(app: Any, page: str, template: str, context: dict[str, Any], tree: Any) -> None:  # noqa: ARG001
+    """Mark options of commands, such as --model, so that lines are not broken inside of them."""
+    if "body" in context:
+        context["body"] = context["body"].replace(
+            '<span class="pre">-', '<span class="pre option">-'
+        )
+
+
 def finish(app: Any, error: Exception | None) -> None:
     """Add the files that are not pages of Sphinx."""
     if error is None and app.builder.format == "html":
@@ -180,4 +188,5 @@ def connect(app: Any) -> None:
     """Connect these functions to a Sphinx application."""
     app.connect("builder-inited", lambda _: write_gallery())
     app.connect("html-page-context", link_notebook)
+    app.connect("html-page-context", mark_options)
     app.connect("build-finished", finish)

@@ -17,7 +17,7 @@ from tests.refusal import refusal
 
 explain: Any = attnflow.explain
 TEXT = "what is this"
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"text": TEXT, "image": "pictures/wide.png", "answer": " cat"},
     {"text": TEXT, "image": ["pictures/wide.png", "pictures/high.png"], "answer": " dog"},
     {"text": TEXT, "image": "pictures/none.png", "answer": " dog"},

@@ -94,7 +94,7 @@ AcceptVersionsOption = Annotated[
     ),
 ]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=REPORT)
+    bool, typer.Option("--quiet", help="Show no progress and no summary.", rich_help_panel=REPORT)
 ]
 
 

@@ -294,14 +294,14 @@ def find_views(
         ]
     if getattr(processor, "image_break_token", None):
         return _lines(runs)
-    sizes = _view_sizes(loaded, processor)
-    runs = _split_joined(runs, n_images, sizes)
+    view_sizes = _view_sizes(loaded, processor)
+    runs = _split_joined(runs, n_images, view_sizes)
     if len(runs) % n_images:
         return [View(0, first, n, f"part {i + 1}") for i, (first, n) in enumerate(runs)]
     each = len(runs) // n_images
     views = []
     for i in range(n_images):
-        pieces = _split_runs(runs[i * each :][:each], sizes)
+        pieces = _split_runs(runs[i * each :][:each], view_sizes)
         views += _name_views(i, pieces, _aspect(batch))
     return views
 

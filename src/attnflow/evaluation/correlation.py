@@ -106,7 +106,7 @@ def kendall(
     >>> round(float(kendall([0.1, 0.2, 0.7], [1, 3, 2])), 4)
     0.3333
     """
-    first, second = (np.asarray(values, dtype=np.float64) for values in (scores, others))
+    first, second = (read_numbers(values) for values in (scores, others))
     _check_shapes(first, second)
     pairs = [np.sign(_differences(rank(values, tolerance=tolerance))) for values in (first, second)]
     a, b = pairs

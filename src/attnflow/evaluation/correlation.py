@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnflow.arrays import to_numpy
+from attnflow.arrays import read_numbers, to_numpy
 from attnflow.attribution import Attribution
 from attnflow.errors import InputError, ShapeError, check_choice, check_type, quote
 from attnflow.optional import import_optional
@@ -46,16 +46,6 @@ def rank(
     ordered = np.concatenate([np.zeros_like(groups[..., :1]), np.cumsum(steps, axis=-1)], axis=-1)
     np.put_along_axis(groups, order, ordered, axis=-1)
     return np.asarray(stats.rankdata(groups, method=ties, axis=-1), dtype=np.float64)
-
-
-def read_numbers(values: ArrayLike) -> NDArray[np.float64]:
-    """Return values as an array. Raises InputError if they are not numbers."""
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except Exception as error:  # arrays of other packages raise anything
-        raise InputError(
-            f"the scores are {quote(values)}", expected="numbers", fix="Pass an array of numbers."
-        ) from error
 
 
 MIN_TOKENS = 3  # with two tokens, rho can only be 1 or -1

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attnflow.arrays import read_numbers
 from attnflow.errors import InputError, ShapeError, check_number, check_whole, quote
-from attnflow.evaluation.correlation import TIE_TOLERANCE, rank, read_numbers
+from attnflow.evaluation.correlation import TIE_TOLERANCE, rank
 from attnflow.optional import import_optional
 
 RESAMPLES = 10_000
@@ -62,7 +63,9 @@ def _check_examples(array: NDArray[np.float64]) -> None:
         )
 
 
-def summarize_groups(values: ArrayLike, groups: Sequence[Group]) -> dict[Group, Summary]:
+def summarize_groups(
+    values: ArrayLike, groups: Sequence[Group] | NDArray[Any]
+) -> dict[Group, Summary]:
     """Summarize groups of examples, such as those with the same number of attractors.
 
     groups: the group of each example. Returns summaries by group, sorted.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attnflow.arrays import read_numbers
 from attnflow.errors import (
     InputError,
     ShapeError,
@@ -19,7 +20,6 @@ from attnflow.errors import (
     check_type,
     check_whole,
 )
-from attnflow.evaluation.correlation import read_numbers
 from attnflow.figures.canvas import (
     PAGE,
     Sheet,

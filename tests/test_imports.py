@@ -80,7 +80,7 @@ MAY_IMPORT = {
     "attentions": NOUNS | {"storage"},
 }
 # Packages that only some may import.
-ONLY_IMPORTED_BY = {"cli": {"cli"}, "paper": {"cli", "paper"}}
+ONLY_IMPORTED_BY = {"cli": {"cli", "__main__"}, "paper": {"cli", "paper"}}
 # Where torch may be imported when a module is loaded; elsewhere it is imported inside functions.
 MAY_LOAD_TORCH = {"edges", "importance", "models", "paper"}
 

@@ -12,7 +12,17 @@ import pytest
 import torch
 
 import attnflow
-from attnflow import AttentionGraph, Attentions, Attribution, Explanation, evaluation, maxflow
+from attnflow import (
+    AttentionGraph,
+    Attentions,
+    Attribution,
+    Explanation,
+    convert,
+    evaluation,
+    figures,
+    maxflow,
+    models,
+)
 from attnflow.corpus import Settings, check, open_corpus, run
 from attnflow.edges.registry import EDGES
 from attnflow.errors import AttnflowError
@@ -20,6 +30,7 @@ from attnflow.importance import alti_logit, blank_out, input_gradients, integrat
 from attnflow.methods.registry import METHODS
 from tests.models.checkpoints import make_loaded
 from tests.study.small_models import make_llama
+from tests.viewer.examples import image_explanation
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -30,6 +41,7 @@ ATTENTIONS = Attentions(WEIGHTS[:, None], TOKENS)
 GRAPH = AttentionGraph.from_weights(WEIGHTS, tokens=TOKENS)
 EXPLANATION = Explanation.from_attentions(ATTENTIONS)
 ROLLOUT = attnflow.rollout(GRAPH)
+SELECTION_OF_FIGURES = {"layers": None, "normalize": "rows"}
 SELECTION = {"layers": None, "positions": None, "normalize": "none"}
 
 
@@ -101,6 +113,9 @@ ODD: dict[str, Any] = {
     "sparse tensor": torch.eye(3).to_sparse(),
     "small floats": torch.zeros(2, 3, 3).to(torch.float8_e4m3fn),
 }
+IMAGE = image_explanation()
+PAIRED = np.arange(12.0).reshape(6, 2)
+DRAWING = {"caption": True, "width": 6.9, "dark": False, "ax": None}
 # The caller's own callback may raise what it wants.
 OWN_CODE = {"progress": ["function", "class"], "on_status": ["function", "class"]}
 
@@ -196,6 +211,133 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "max_flows": (
         maxflow.max_flows,
         {"capacities": WEIGHTS, "layers": None, "sources": None, "threads": 1},
+    ),
+    "group_flows": (
+        maxflow.group_flows,
+        {"capacities": WEIGHTS, "layers": [2], "sources": [[0]], "sinks": [[1]], "progress": None},
+    ),
+    "joint_flow of capacities": (
+        maxflow.joint_flow,
+        {"capacities": WEIGHTS, "layer": 2, "source": 0, "weights": None},
+    ),
+    "Attentions.from_layers": (
+        Attentions.from_layers,
+        {"layers": list(WEIGHTS[:, None]), "tokens": TOKENS, "heads": "mean"},
+    ),
+    "draw_maps": (
+        figures.draw_maps,
+        {
+            "sources": EXPLANATION,
+            "position": 0,
+            "methods": ["raw"],
+            **SELECTION_OF_FIGURES,
+            "words": False,
+            "special": "auto",
+            "scale": "auto",
+            "titles": (),
+            **DRAWING,
+        },
+    ),
+    "draw_graph": (
+        figures.draw_graph,
+        {
+            "source": EXPLANATION,
+            "methods": ["raw"],
+            **SELECTION_OF_FIGURES,
+            "words": False,
+            "special": "show",
+            "highlight": 0,
+            "threshold": 0.01,
+            "lines": "all",
+            **DRAWING,
+        },
+    ),
+    "draw_paths": (
+        figures.draw_paths,
+        {
+            "explanation": EXPLANATION,
+            "position": 0,
+            "token": 1,
+            "layer": 2,
+            "methods": ["rollout"],
+            "paths": 3,
+            "enough": 0.9,
+            **DRAWING,
+        },
+    ),
+    "draw_overlay": (
+        figures.draw_overlay,
+        {
+            "explanation": IMAGE,
+            "methods": ["raw"],
+            "layers": 1,
+            "normalize": "rows",
+            "scale": "auto",
+            "opacity": 0.5,
+            **DRAWING,
+        },
+    ),
+    "draw_curves": (
+        figures.draw_curves,
+        {
+            "curves": {"a": [1.0, 0.5]},
+            "least": None,
+            "baselines": ["random"],
+            **DRAWING,
+            "caption": "",
+        },
+    ),
+    "draw_critical_difference": (
+        figures.draw_critical_difference,
+        {"mean_ranks": {"a": 1.0, "b": 2.0}, "n_texts": 5, "difference": 0.5, "caption": ""},
+    ),
+    "draw_candidates": (figures.draw_candidates, {"cases": [], "methods": ["raw"], **DRAWING}),
+    "save a figure": (
+        figures.save,
+        {"figure": figures.draw_maps(EXPLANATION), "path": "a.svg", "dpi": 50},
+    ),
+    "render": (
+        figures.render,
+        {"figure": figures.draw_maps(EXPLANATION), "kind": "svg", "dpi": 50},
+    ),
+    "to_pandas": (
+        convert.to_pandas,
+        {"source": EXPLANATION, "method": None, "layers": None, "normalize": None},
+    ),
+    "to_neuronpedia": (
+        convert.to_neuronpedia,
+        {
+            "source": EXPLANATION,
+            "token": 1,
+            "position": 0,
+            "layer": 2,
+            "keep": 0.9,
+            "slug": "",
+            "scan": "",
+        },
+    ),
+    "kendall": (
+        evaluation.kendall,
+        {"scores": np.arange(4.0), "others": np.arange(4.0), "tolerance": 0.0},
+    ),
+    "friedman": (evaluation.friedman, {"values": PAIRED}),
+    "holm": (evaluation.holm, {"p": [0.1, 0.2]}),
+    "critical_difference": (
+        evaluation.critical_difference,
+        {"n_explainers": 3, "n_texts": 5, "level": 0.05},
+    ),
+    "compare_paired": (
+        evaluation.compare_paired,
+        {"first": PAIRED, "second": PAIRED**2, "resamples": 20, "seed": 0},
+    ),
+    "bootstrap_intervals": (
+        evaluation.bootstrap_intervals,
+        {"values": PAIRED, "level": 0.9, "resamples": 20, "seed": 0},
+    ),
+    "summarize": (evaluation.summarize, {"values": PAIRED}),
+    "summarize_groups": (
+        evaluation.summarize_groups,
+        {"values": PAIRED, "groups": [0, 0, 1, 1, 2, 2]},
     ),
     "spearman": (
         evaluation.spearman,
@@ -319,6 +461,36 @@ def test_odd_arguments_of_model_functions_are_our_errors(function, kind, tmp_pat
     if "model" in arguments and arguments["model"] is None:
         arguments = {**arguments, "model": make_loaded(kind)}
     answers = [call_with(called, arguments, name, odd) for name in arguments for odd in ODD]
+    assert [answer for answer in answers if answer] == []
+
+
+@pytest.mark.slow
+def test_odd_arguments_of_captures_are_our_errors(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    loaded = make_llama()
+    given = {
+        "model": loaded.model,
+        "inputs": dict(loaded.tokenizer("the key", return_tensors="pt")),
+    }
+    functions: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+        (models.capture_attentions, {**given, "tokens": None}),
+        (models.capture_contributions, given),
+        (
+            models.capture_graphs,
+            {**given, "tokens": None, "heads": "mean", "storage": None, "kept_heads": None},
+        ),
+        (models.capture_rollout, {**given, "tokens": None, "positions": -1, "memory": None}),
+        (models.Memory, {"device": 1, "host": 1}),
+        (models.Storage, {"dtype": "float16", "offload": False}),
+    ]
+    own = ("dict",)  # the arguments are those of the model, which may raise what it wants
+    answers = [
+        call_with(*each, name, odd)
+        for each in functions
+        for name in each[1]
+        for odd in ODD
+        if not (name == "inputs" and odd in own)
+    ]
     assert [answer for answer in answers if answer] == []
 
 

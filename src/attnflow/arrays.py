@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from array_api_compat import array_namespace, is_torch_array, to_device
 from array_api_compat import device as device_of
+from numpy.typing import ArrayLike, NDArray
 
-from attnflow.errors import InputError, ShapeError
+from attnflow.errors import InputError, ShapeError, quote
 from attnflow.optional import import_optional
 
 # A NumPy array or a torch tensor. No static type covers both.
@@ -178,3 +179,13 @@ def rescale_rows(weights: Array) -> Array:
     xp = array_namespace(weights)
     sums = xp.sum(weights, axis=-1, keepdims=True)
     return weights / xp.where(sums == 0, xp.ones_like(sums), sums)
+
+
+def read_numbers(values: ArrayLike) -> NDArray[np.float64]:
+    """Return scores as an array on the host. Raises InputError if they are not numbers."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except Exception as error:  # arrays of other packages raise anything
+        raise InputError(
+            f"the scores are {quote(values)}", expected="numbers", fix="Pass an array of numbers."
+        ) from error

@@ -4,7 +4,7 @@ Weights enter here: batches are split, padding is removed, shapes and row sums a
 code trusts them. `attnflow.graph` merges heads and adds the residual connection.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -108,7 +108,7 @@ class Attentions:
         """
         check_heads(heads)
         merged: list[Array] = []
-        for weights in layers.values() if isinstance(layers, Mapping) else layers:
+        for weights in _each_layer(layers):
             name = name_layer(len(merged))  # `enumerate` would keep the layer before
             if weights is None:
                 raise _missing_weights(f"{name} is None")
@@ -395,6 +395,18 @@ def cut_tokens(tokens: Sequence[str], kept: Kept) -> Sequence[str]:
     if len(tokens) != len(kept):
         return tokens
     return [token for token, keep in zip(tokens, kept, strict=True) if keep]
+
+
+def _each_layer(layers: Any) -> Iterator[Any]:
+    """An iterator of layers. Raises InputError for anything that has no items."""
+    try:
+        return iter(layers.values() if isinstance(layers, Mapping) else layers)
+    except TypeError as error:
+        raise InputError(
+            f"layers is {quote(layers)}",
+            expected="layers [heads, queries, keys], one after another",
+            fix="Pass a list or a generator of them.",
+        ) from error
 
 
 def _missing_weights(given: str) -> AttentionError:

@@ -11,6 +11,8 @@ AttnflowError
 Every error carries its parts: what was given, what was expected, and how to fix it.
 """
 
+from math import inf
+from numbers import Real
 from operator import index
 from os import PathLike, fsencode
 
@@ -114,8 +116,12 @@ def check_count(name: str, value: object, *, first: int = 1) -> None:
     Traceback (most recent call last):
     attnflow.errors.InputError: threads is 0; expected a whole number from 1. ...
     """
-    if value is None:
-        return
+    if value is not None:
+        check_whole(name, value, first=first)
+
+
+def check_whole(name: str, value: object, *, first: int = 1) -> None:
+    """Raise InputError unless the value is a whole number from `first`."""
     try:
         is_valid = not isinstance(value, bool) and first <= index(value) < MAX_COUNT  # type: ignore[arg-type]
     except Exception:  # `__index__` may be code of other packages
@@ -125,6 +131,49 @@ def check_count(name: str, value: object, *, first: int = 1) -> None:
             f"{name} is {quote(value)}",
             expected=f"a whole number from {first}",
             fix=f"Leave {name} out for its default.",
+        )
+
+
+def check_number(
+    name: str, value: object, *, above: float = -inf, low: float = -inf, high: float = inf
+) -> None:
+    """Raise InputError unless the value is a real number above one number, or from low to high.
+
+    >>> check_number("keep", 2, above=0, high=1)
+    Traceback (most recent call last):
+    attnflow.errors.InputError: keep is 2; expected a number above 0, up to 1. ...
+    """
+    try:
+        is_valid = isinstance(value, Real) and not isinstance(value, bool)
+        is_valid = is_valid and value > above and low <= value <= high  # type: ignore[operator]
+    except Exception:  # code of other packages
+        is_valid = False
+    if not is_valid:
+        lowest = f"above {above:g}" if above > -inf else f"from {low:g}" if low > -inf else ""
+        highest = f"up to {high:g}" if high < inf else ""
+        limits = ", ".join(filter(None, (lowest, highest)))
+        raise InputError(
+            f"{name} is {quote(value)}",
+            expected=f"a number {limits}".rstrip(),
+            fix=f"Leave {name} out for its default.",
+        )
+
+
+def check_names(name: str, values: object) -> None:
+    """Raise InputError unless the values are a list of texts."""
+    if not isinstance(values, list | tuple) or not all(isinstance(text, str) for text in values):
+        raise InputError(
+            f"{name} is {quote(values)}",
+            expected="a list of texts",
+            fix=f"Pass a list, or leave {name} out for its default.",
+        )
+
+
+def check_switch(name: str, value: object) -> None:
+    """Raise InputError unless the value is True or False."""
+    if not _is_one_of(value, (True, False)):
+        raise InputError(
+            f"{name} is {quote(value)}", expected="True or False", fix=f"Pass {name}=True or False."
         )
 
 

@@ -141,6 +141,7 @@ def folder(tmp_path_factory):
     (folder / "texts.txt").write_text("the key\nto the cabinets\n")
     (folder / "latin.txt").write_bytes(b"caf\xe9\n\xe9\nx\n")
     (folder / "bad.csv").write_text("a,b\n1,2\n")
+    (folder / "photo.png").write_bytes(b"a picture")
     (folder / "empty").touch()
     (folder / "folder").mkdir()
     return folder
@@ -164,6 +165,28 @@ def run(*arguments, **options):
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], text=True, check=False, timeout=300, **options
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "written"),
+    [
+        ((*EXPLAIN, "--save", "new", "--html", "folder/../new"), "new"),
+        ((*EXPLAIN, "--chat", "texts.txt", "--save", "texts.txt"), "texts.txt"),
+        ((*TRACE, "--save", "weights.npy"), "weights.npy"),
+        ((*TRACE, "--tokens-file", "texts.txt", "--html", "texts.txt"), "texts.txt"),
+        (("explain-image", "photo.png", *MODEL, "--overlay", "photo.png"), "photo.png"),
+        ((*RUN, "--summary", "texts.txt"), "texts.txt"),
+        (("evaluate", "texts.txt", *MODEL, "--out", "out", "--report", "texts.txt"), "texts.txt"),
+    ],
+)
+def test_no_output_replaces_an_input_or_another_output(folder, monkeypatch, command, written):
+    monkeypatch.chdir(folder)
+    file = folder / written
+    before = file.read_bytes() if file.exists() else None
+    result = CliRunner().invoke(app, list(command))
+    assert result.exit_code == 2, result.output
+    assert written in result.stderr
+    assert (file.read_bytes() if file.exists() else None) == before
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110

@@ -209,3 +209,13 @@ def test_weights_are_checked(tmp_path):
     np.save(path, 2 * WEIGHTS)
     with refusal(AttentionError, "2"):
         read_attentions(path)
+
+
+@pytest.mark.parametrize("content", [b"\x80\x04\x95", b"\x1f\x8b\x08", b"", b"<html>"])
+def test_a_file_that_is_no_array_gets_no_advice_to_unpickle_it(tmp_path, content):
+    path = tmp_path / "a.npy"
+    path.write_bytes(content)
+    with pytest.raises(FileError) as caught:
+        read_attentions(path)
+    assert "a.npy" in caught.value.given
+    assert "pickle" not in str(caught.value)

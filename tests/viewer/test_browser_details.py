@@ -330,14 +330,14 @@ def test_a_view_is_printed_whole_in_light_colors_without_controls(opened, view):
 
 def read_objects(file):
     """The objects of a PDF file, at the places in its table, with their streams decompressed."""
-    table = int(re.search(rb"startxref\n(\d+)\n%%EOF\n$", file)[1])
+    [table] = map(int, re.findall(rb"startxref\n(\d+)\n%%EOF\n$", file))
     assert file.startswith(b"xref", table)
     objects = []
     for offset in re.findall(rb"(\d{10}) 00000 n", file[table:]):
         head, _, rest = file[int(offset) :].partition(b"stream\n")
-        start = re.match(rb"\d+ 0 obj\n<<(.*?)>>\n(endobj)?", head, re.DOTALL)
-        size = None if start[2] else int(re.search(rb"/Length (\d+)", start[1])[1])
-        objects.append((start[1].decode(), zlib.decompress(rest[:size]) if size else b""))
+        [(entries, end)] = re.findall(rb"\A\d+ 0 obj\n<<(.*?)>>\n(endobj)?", head, re.DOTALL)
+        sizes = [] if end else list(map(int, re.findall(rb"/Length (\d+)", entries)))
+        objects.append((entries.decode(), zlib.decompress(rest[: sizes[0]]) if sizes else b""))
     return objects
 
 
@@ -358,8 +358,8 @@ def test_a_view_is_saved_as_pdf_in_light_colors(opened, view):
     images = [entries for entries, _ in objects if "/SMask" in entries]
     assert len(images) == len(re.findall(r"/I\d+ Do", content)) > 0
     for entries, pixels in objects[5:]:
-        width, height = map(int, re.search(r"/Width (\d+) /Height (\d+)", entries).groups())
-        assert len(pixels) == width * height * (3 if "DeviceRGB" in entries else 1)
+        [(width, height)] = re.findall(r"/Width (\d+) /Height (\d+)", entries)
+        assert len(pixels) == int(width) * int(height) * (3 if "DeviceRGB" in entries else 1)
 
 
 def test_pictures_have_no_options_without_effect(opened):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attnflow.cli import corpus_results
-from attnflow.cli.options import clear_errors, echo, require_command
+from attnflow.cli.options import check_outputs, clear_errors, echo, require_command
 from attnflow.cli.progress_bars import clock, plain_warnings, show_status, stop_on_signals
 from attnflow.cli.run_options import (
     REPORT,
@@ -97,6 +97,7 @@ def run(  # noqa: PLR0913 - one argument for each option
     """
     with clear_errors(), stop_on_signals(at_once=engine == "local") as stopper:
         _check_summary_path(summary)
+        check_outputs({"--summary": summary}, Path(data))
         from attnflow.corpus.job import run as run_corpus
         from attnflow.storage import write_json
 

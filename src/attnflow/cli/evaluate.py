@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attnflow.cli.options import clear_errors, echo
+from attnflow.cli.options import check_outputs, clear_errors, echo
 from attnflow.cli.progress_bars import plain_warnings, show_status, stop_on_signals
 from attnflow.cli.run_options import (
     REPORT,
@@ -124,6 +124,7 @@ def evaluate(  # noqa: PLR0913 - one argument for each option
     Example: attnflow evaluate reviews.csv --model ./my-model --limit 100 --out trust
     """
     with clear_errors(), stop_on_signals(at_once=engine == "local") as stopper:
+        check_outputs({"--report": report}, Path(data))
         from attnflow.study.study import evaluate as run_study
 
         with plain_warnings(), show_status(quiet) as on_status:

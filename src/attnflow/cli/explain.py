@@ -98,7 +98,7 @@ def explain(  # noqa: PLR0913 - one argument for each option
     Example: attnflow explain "Paris is the capital of" --model ./my-llm --generate 20
     """
     with clear_errors():
-        scores.check()
+        scores.check(inputs.chat, *(image or ()), overlay=overlay)
         _check_format(check, scores)
         given = inputs.arguments(text)
         with spinner("Running the model"), printed_warnings():
@@ -157,7 +157,7 @@ def explain_image(
     Example: attnflow explain-image cat.jpg --model ./my-vit --overlay cat-patches.png
     """
     with clear_errors():
-        scores.check()
+        scores.check(file, overlay=overlay)
         _check_format(check, scores)
         with spinner("Loading the model"), printed_warnings():
             from attnflow.explainer import explain_image as explain_picture

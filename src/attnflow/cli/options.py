@@ -8,7 +8,7 @@ import errno
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
@@ -219,9 +219,14 @@ class ScoreOptions:
         """The methods to compute. Raises SelectionError for an unknown one."""
         return list(default_methods()) if self.method == ALL else [METHODS[self.method].name]
 
-    def check(self) -> None:
-        """Raise InputError, before anything is computed, for values that would fail later."""
+    def check(self, *inputs: Path | None, overlay: Path | None = None) -> None:
+        """Raise InputError, before anything is computed, for values that would fail later.
+
+        inputs: files that are read, which must not be written over. overlay: a further output.
+        """
         _ = self.methods, _parse_layer(self.layer)
+        outputs = {"--save": self.save, "--html": self.html, "--overlay": overlay}
+        check_outputs(outputs, *inputs)
         if self.html is not None:
             from attnflow.viewer.page import check_target
 
@@ -315,6 +320,22 @@ def _parse_residual(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+def check_outputs(outputs: Mapping[str, Path | None], *inputs: Path | None) -> None:
+    """Raise InputError if an output would be written over an input, or over another output."""
+    taken = {os.path.realpath(path): "the input" for path in inputs if path is not None}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        place = os.path.realpath(path)
+        if place in taken:
+            raise InputError(
+                f"{option} is {path}, which is also {taken[place]}",
+                expected="a file of its own",
+                fix="Choose another name.",
+            )
+        taken[place] = f"that of {option}"
 
 
 def _parse_layer(text: str) -> int | None:

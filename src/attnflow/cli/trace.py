@@ -63,7 +63,7 @@ def trace(
     Example: attnflow trace attention.safetensors --method flow --position key --layer 3
     """
     with clear_errors():
-        scores.check()
+        scores.check(file, tokens_file)
         from attnflow.explanation import Explanation
 
         attentions = read_attentions(file, _read_tokens(tokens, tokens_file))
@@ -90,6 +90,7 @@ def _read_tokens(tokens: str | None, tokens_file: Path | None) -> list[str] | No
 
 # layer.0 as attnflow writes it, layer0, layer_0, and arr_0, the default of numpy.savez.
 NUMBERED = re.compile(r"(?:layer[._]?|arr_)([0-9]{1,6})")
+NPY, ZIP = b"\x93NUMPY", b"PK"  # how files of numpy.save and numpy.savez begin
 MAX_NAMES = 10  # of arrays, in an error message
 
 
@@ -132,6 +133,8 @@ def _load_numpy(path: Path) -> "dict[str, Array]":
 
     try:
         with path.open("rb") as file:
+            if not file.peek(len(NPY))[: len(NPY)].startswith((NPY, ZIP)):
+                raise ValueError("it does not begin as such a file does")
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return {"array": loaded}

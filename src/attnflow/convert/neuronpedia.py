@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.errors import InputError, check_type
+from attnflow.errors import InputError, check_number, check_text, check_type
 from attnflow.explanation import Explanation
 from attnflow.methods.flow import FlowPath, flow_path
 from attnflow.predictions import Outcome
@@ -52,8 +52,9 @@ def to_neuronpedia(
     no flow.
     """
     check_type(source, Explanation, "Pass what explain returned.")
-    if not 0 < keep <= 1:
-        raise InputError(f"keep is {keep}", expected="more than 0, up to 1", fix="Use 0.95.")
+    check_number("keep", keep, above=0, high=1)
+    for name, text in {"slug": slug, "scan": scan}.items():
+        check_text(name, text)
     place = source.position if position is None else position
     path = flow_path(source.graph, layer=layer, position=place, token=token)
     if path.value <= NO_FLOW:

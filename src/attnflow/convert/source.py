@@ -37,7 +37,10 @@ def compute_scores(
     """
     if isinstance(source, Explanation):
         return source.attribute(
-            method or DEFAULT_METHOD, layers=layers, normalize=normalize or "none", **selection
+            DEFAULT_METHOD if method is None else method,
+            layers=layers,
+            normalize="none" if normalize is None else normalize,
+            **selection,
         )
     check_type(source, Attribution, "Pass an Explanation, or the result of a method.")
     for name, value in {"method": method, "normalize": normalize}.items():
@@ -71,7 +74,7 @@ def check_method(method: str | None) -> str:
 
     Raises SelectionError for an unknown one.
     """
-    return METHODS[method or DEFAULT_METHOD].name
+    return METHODS[DEFAULT_METHOD if method is None else method].name
 
 
 def prompt_columns(attribution: Attribution) -> list[int]:

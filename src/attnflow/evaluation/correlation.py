@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnflow.arrays import to_numpy
+from attnflow.arrays import read_numbers, to_numpy
 from attnflow.attribution import Attribution
 from attnflow.errors import InputError, ShapeError, check_choice, check_type, quote
 from attnflow.optional import import_optional
@@ -46,16 +46,6 @@ def rank(
     ordered = np.concatenate([np.zeros_like(groups[..., :1]), np.cumsum(steps, axis=-1)], axis=-1)
     np.put_along_axis(groups, order, ordered, axis=-1)
     return np.asarray(stats.rankdata(groups, method=ties, axis=-1), dtype=np.float64)
-
-
-def read_numbers(values: ArrayLike) -> NDArray[np.float64]:
-    """Return values as an array. Raises InputError if they are not numbers."""
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except Exception as error:  # arrays of other packages raise anything
-        raise InputError(
-            f"the scores are {quote(values)}", expected="numbers", fix="Pass an array of numbers."
-        ) from error
 
 
 MIN_TOKENS = 3  # with two tokens, rho can only be 1 or -1
@@ -106,7 +96,7 @@ def kendall(
     >>> round(float(kendall([0.1, 0.2, 0.7], [1, 3, 2])), 4)
     0.3333
     """
-    first, second = (np.asarray(values, dtype=np.float64) for values in (scores, others))
+    first, second = (read_numbers(values) for values in (scores, others))
     _check_shapes(first, second)
     pairs = [np.sign(_differences(rank(values, tolerance=tolerance))) for values in (first, second)]
     a, b = pairs

@@ -2,12 +2,14 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from operator import index
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnflow.errors import InputError, ShapeError
+from attnflow.arrays import read_numbers
+from attnflow.errors import InputError, ShapeError, check_number, check_whole, quote
 from attnflow.evaluation.correlation import TIE_TOLERANCE, rank
 from attnflow.optional import import_optional
 
@@ -43,7 +45,8 @@ def summarize(values: ArrayLike) -> Summary:
     >>> float(summary.mean[0]), float(summary.sd[0]), int(summary.n[0]), int(summary.left_out[0])
     (0.5, 0.5, 2, 1)
     """
-    array = np.asarray(values, dtype=np.float64)
+    array = read_numbers(values)
+    _check_examples(array)
     known = ~np.isnan(array)
     n = known.sum(axis=0)
     divisor = np.where(n > 0, n, np.nan)
@@ -52,7 +55,17 @@ def summarize(values: ArrayLike) -> Summary:
     return Summary(mean, np.sqrt(squares / divisor), n, len(array) - n)
 
 
-def summarize_groups(values: ArrayLike, groups: Sequence[Group]) -> dict[Group, Summary]:
+def _check_examples(array: NDArray[np.float64]) -> None:
+    """Raise ShapeError for a single number."""
+    if not array.ndim:
+        raise ShapeError(
+            "the values are a single number", expected="[examples, ...]", fix="Pass a list."
+        )
+
+
+def summarize_groups(
+    values: ArrayLike, groups: Sequence[Group] | NDArray[Any]
+) -> dict[Group, Summary]:
     """Summarize groups of examples, such as those with the same number of attractors.
 
     groups: the group of each example. Returns summaries by group, sorted.
@@ -61,15 +74,17 @@ def summarize_groups(values: ArrayLike, groups: Sequence[Group]) -> dict[Group, 
     >>> {k: float(s.mean) for k, s in summarize_groups([0.0, 1.0, 0.5], [1, 0, 1]).items()}
     {0: 1.0, 1: 0.25}
     """
-    array = np.asarray(values, dtype=np.float64)
-    if len(groups) != len(array):
+    array = read_numbers(values)
+    _check_examples(array)
+    listed: Any = groups.tolist() if isinstance(groups, np.ndarray) else groups
+    if not isinstance(listed, list | tuple | range) or len(listed) != len(array):
         raise ShapeError(
-            f"groups has {len(groups)} entries for {len(array)} examples",
+            f"groups is {quote(groups)} for {len(array)} examples",
             expected=f"{len(array)} entries",
             fix="Pass the group of every example.",
         )
     rows: dict[Group, list[int]] = {}
-    for i, group in enumerate(groups):
+    for i, group in enumerate(listed):
         rows.setdefault(group, []).append(i)
     return {group: summarize(array[rows[group]]) for group in sorted(rows)}  # type: ignore[type-var]
 
@@ -98,23 +113,27 @@ def bootstrap_intervals(
     >>> float(interval.low[0]), float(interval.high[0])
     (1.0, 1.0)
     """
-    array = np.asarray(values, dtype=np.float64)
+    array = read_numbers(values)
     if not array.ndim or not len(array):
         raise InputError(
             "values is empty",
             expected="at least one example",
             fix="Pass values [examples, ...].",
         )
-    if not 0 < level < 1 or resamples < 1:
+    check_number("level", level, above=0)
+    check_whole("resamples", resamples)
+    check_whole("seed", seed, first=0)
+    if not level < 1:
         raise InputError(
-            f"level is {level} and resamples {resamples}",
-            expected="a level between 0 and 1 and 1 resample or more",
-            fix="Use 0.95 and 10000.",
+            f"level is {level}",
+            expected="a number between 0 and 1",
+            fix="Use 0.95.",
         )
     rows = array.reshape(len(array), -1)
     known = ~np.isnan(rows)
     filled = np.where(known, rows, 0.0)
-    random = np.random.default_rng(seed)
+    resamples = index(resamples)
+    random = np.random.default_rng(index(seed))
     means = []
     n = len(rows)
     for start in range(0, resamples, RESAMPLES_PER_BLOCK):
@@ -155,7 +174,7 @@ def compare_paired(
     Examples without a difference are left out of it.
     Raises ShapeError if the shapes differ.
     """
-    one, other = (np.asarray(values, dtype=np.float64) for values in (first, second))
+    one, other = (read_numbers(values) for values in (first, second))
     if one.shape != other.shape or one.ndim != 2:
         raise ShapeError(
             f"the values have shapes {list(one.shape)} and {list(other.shape)}",
@@ -188,7 +207,7 @@ def holm(p: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
     >>> holm([0.01, 0.04, 0.03])
     array([0.03, 0.06, 0.06])
     """
-    array = np.asarray(p, dtype=np.float64)
+    array = read_numbers(p)
     flat = array.reshape(-1)
     tests = np.flatnonzero(~np.isnan(flat))
     order = tests[np.argsort(flat[tests], kind="stable")]
@@ -224,7 +243,7 @@ def friedman(values: ArrayLike) -> Friedman:
     >>> result.mean_ranks.round(2).tolist(), round(result.statistic, 4), round(result.p, 3)
     ([1.0, 2.33, 2.67], 4.6667, 0.097)
     """
-    array = np.asarray(values, dtype=np.float64)
+    array = read_numbers(values)
     if array.ndim != 2:
         raise ShapeError(
             f"the values have shape {list(array.shape)}",
@@ -257,6 +276,9 @@ def critical_difference(n_explainers: int, n_texts: int, level: float = 0.05) ->
     >>> round(critical_difference(4, 14), 3)  # 2.569 * sqrt(4 * 5 / (6 * 14)), Demsar 2006
     1.254
     """
+    check_number("level", level)
+    check_whole("n_explainers", n_explainers, first=0)
+    check_whole("n_texts", n_texts, first=0)
     if n_explainers < 2 or n_texts < 1 or not 0 < level < 1:
         raise InputError(
             f"there are {n_explainers} explainers and {n_texts} texts, and level is {level}",

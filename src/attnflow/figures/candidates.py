@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnflow.attribution import Normalize
-from attnflow.errors import InputError
+from attnflow.errors import InputError, check_type
 from attnflow.explanation import Explanation
 from attnflow.figures.canvas import (
     PAGE,
@@ -25,6 +25,7 @@ from attnflow.figures.panels import (
     Numbers,
     caption_height,
     caption_lines,
+    check_drawing,
     draw_caption,
     gather,
 )
@@ -144,7 +145,12 @@ def draw_candidates(
     caption: name the models and their settings below.
     width, dark, ax: as in `draw_maps`. All cases and methods share one scale.
     """
-    several = [cases] if isinstance(cases, CandidateCase) else list(cases)
+    check_drawing(methods=methods, caption=caption)
+    several = [cases] if isinstance(cases, CandidateCase) else cases
+    if not isinstance(several, list | tuple):
+        check_type(cases, CandidateCase, "Pass a CandidateCase, or a list of them.")
+    for case in several:
+        check_type(case, CandidateCase, "Pass a CandidateCase, or a list of them.")
     if not several:
         raise InputError(
             "there are no cases to draw",

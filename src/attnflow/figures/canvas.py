@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnflow.errors import InputError, check_type
+from attnflow.errors import InputError, check_number, check_switch, check_type
 from attnflow.figures.display import Display, import_matplotlib
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ FONTS = (
     "Arial Unicode MS",
     "Unifont",
 )
+
+WIDEST = 500.0  # inches
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ DARK = Theme(
 
 def choose_theme(dark: bool) -> Theme:
     """The theme for a light or a dark page."""
+    check_switch("dark", dark)
     return DARK if dark else LIGHT
 
 
@@ -225,7 +228,11 @@ def size_of(ax: "Axes") -> tuple[float, float]:
 
 
 def width_for(ax: "Axes | None", width: float) -> float:
-    """The width of a figure: that of the axes to draw into, if there are any."""
+    """The width of a figure: that of the axes to draw into, if there are any.
+
+    Raises InputError for anything but a number of inches.
+    """
+    check_number("width", width, above=0, high=WIDEST)
     return width if ax is None else size_of(ax)[0]
 
 

@@ -10,7 +10,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnflow.errors import FileError, InputError, check_choice
+from attnflow.errors import (
+    FileError,
+    InputError,
+    check_choice,
+    check_number,
+    check_path,
+    check_type,
+)
 from attnflow.optional import import_optional
 
 if TYPE_CHECKING:
@@ -26,6 +33,7 @@ def import_matplotlib(module: str = "matplotlib") -> Any:
     return import_optional(module, "drawing figures")
 
 
+MAX_DPI = 10_000
 FORMATS = ("svg", "pdf", "png", "tex")
 
 # Text stays text, and equal figures give equal files.
@@ -92,6 +100,7 @@ def save(figure: "Figure | Display", path: str | PathLike[str], *, dpi: int = 30
     Raises InputError for another suffix, FileError if the file cannot be written. Warns about
     characters that no installed font has.
     """
+    check_path(path)
     name = Path(path)
     kind = name.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
@@ -123,6 +132,7 @@ def render(figure: "Figure | Display", kind: str = "png", *, dpi: int = 300) -> 
     Raises InputError for "tex" if the figure has photographs, which need files of their own.
     """
     check_choice("kind", kind, FORMATS)
+    check_number("dpi", dpi, low=1, high=MAX_DPI)
     if kind == "tex":
         picture = _to_tikz(figure, "figure")
         if picture.images:
@@ -132,8 +142,7 @@ def render(figure: "Figure | Display", kind: str = "png", *, dpi: int = 300) -> 
                 fix="Use save(figure, 'name.tex'), which writes them beside it.",
             )
         return str(picture.source).encode()
-    if isinstance(figure, Display):
-        figure = figure.figure_
+    figure = _figure_of(figure)
     buffer = io.BytesIO()
     with import_matplotlib().rc_context(SETTINGS), _one_warning_for_missing_glyphs():
         figure.savefig(
@@ -145,7 +154,16 @@ def render(figure: "Figure | Display", kind: str = "png", *, dpi: int = 300) -> 
 def _to_tikz(figure: "Figure | Display", name: str) -> Any:
     from attnflow.figures.tikz import to_tikz  # it needs the labels, which need this module
 
-    return to_tikz(figure.figure_ if isinstance(figure, Display) else figure, name)
+    return to_tikz(_figure_of(figure), name)
+
+
+def _figure_of(figure: Any) -> "Figure":
+    """The figure of matplotlib. Raises InputError for anything but a figure or a Display."""
+    inner = figure.figure_ if isinstance(figure, Display) else figure
+    kind = import_matplotlib("matplotlib.figure").FigureBase
+    check_type(inner, kind, "Pass what a function of attnflow.figures returned.")
+    found: Figure = inner
+    return found
 
 
 @contextmanager

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnflow.errors import InputError, ShapeError
+from attnflow.arrays import read_numbers
+from attnflow.errors import (
+    InputError,
+    ShapeError,
+    check_names,
+    check_number,
+    check_type,
+    check_whole,
+)
 from attnflow.figures.canvas import (
     PAGE,
     Sheet,
@@ -92,6 +100,8 @@ def draw_curves(
     what takes the place of removed tokens. width, dark, ax: as in `draw_maps`.
     Raises InputError without curves, ShapeError for one with fewer than 2 points.
     """
+    _check_caption(caption)
+    check_names("baselines", baselines)
     width = width_for(ax, width)
     panels = {"most relevant removed first": _check_curves(curves)}
     if least is not None:
@@ -119,12 +129,18 @@ def draw_curves(
     return sheet.finish(said)
 
 
+def _check_caption(caption: object) -> None:
+    """Raise InputError unless a caption is a text."""
+    check_type(caption, str, "Pass the text below the figure.")
+
+
 def _check_curves(curves: Mapping[str, ArrayLike]) -> dict[str, NDArray[np.float64]]:
+    check_type(curves, Mapping, "Pass curves by name, such as study.curves('morf').")
     if not curves:
         raise InputError(
             "there are no curves to draw", expected="at least one", fix="Pass curves by name."
         )
-    checked = {name: np.asarray(values, dtype=np.float64) for name, values in curves.items()}
+    checked = {str(name): read_numbers(values) for name, values in curves.items()}
     for name, values in checked.items():
         if values.ndim != 1 or len(values) < 2:
             raise ShapeError(
@@ -243,6 +259,8 @@ def draw_critical_difference(
     caption: the text below; it follows the number of texts. width, dark, ax: as in `draw_maps`.
     Raises InputError for fewer than 2 names, ranks that are not finite, or a difference below 0.
     """
+    _check_caption(caption)
+    check_whole("n_texts", n_texts)
     ranks = _check_ranks(mean_ranks, difference)
     width = width_for(ax, width)
     names = sorted(ranks, key=lambda name: ranks[name])
@@ -282,8 +300,17 @@ def draw_critical_difference(
 
 
 def _check_ranks(mean_ranks: Mapping[str, float], difference: float) -> dict[str, float]:
-    ranks = {name: float(value) for name, value in mean_ranks.items()}
-    if len(ranks) < 2 or not np.isfinite(list(ranks.values())).all() or not difference >= 0:
+    check_type(mean_ranks, Mapping, "Pass mean ranks by name.")
+    check_number("difference", difference, low=0)
+    values = read_numbers(list(mean_ranks.values()))
+    if values.shape != (len(mean_ranks),):
+        raise ShapeError(
+            f"the mean ranks have shape {list(values.shape)}",
+            expected="one number for each name",
+            fix="Pass mean ranks by name.",
+        )
+    ranks = dict(zip(map(str, mean_ranks), values.tolist(), strict=True))
+    if len(ranks) < 2 or not np.isfinite(values).all():
         raise InputError(
             f"there are {len(ranks)} mean ranks, and the critical difference is {difference}",
             expected="2 finite ranks or more, and a difference of 0 or more",

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from attnflow.attribution import Attribution, Normalize, Special
-from attnflow.errors import InputError, check_choice
+from attnflow.attribution import Attribution, Normalize, Special, check_normalize
+from attnflow.errors import InputError, check_choice, check_number
 from attnflow.explanation import Explanation
 from attnflow.figures.canvas import (
     PAGE,
@@ -26,11 +26,13 @@ from attnflow.figures.panels import (
     caption_height,
     caption_lines,
     caption_of,
+    check_drawing,
     check_scale,
     choose_scale,
     draw_caption,
     gather,
     largest,
+    list_sources,
     title_of,
     what_is_drawn,
 )
@@ -90,6 +92,10 @@ def draw_graph(  # noqa: PLR0913 - one argument for each option
     """
     check_scale(scale)
     check_choice("lines", lines, ("auto", "all", "paths"))
+    check_drawing(methods=methods, words=words, special=special, caption=caption)
+    check_normalize(normalize)
+    check_number("threshold", threshold, low=0, high=1)
+    list_sources(source)
     drawing: dict[str, Any] = {"caption": caption, "width": width, "dark": dark, "ax": ax}
     chosen_options = layers is not None or words or special != "show" or normalize != "rows"
     if lines == "paths" or (lines == "auto" and not chosen_options and _crowded(source, methods)):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnflow.attribution import Attribution, Normalize
-from attnflow.errors import InputError
+from attnflow.errors import InputError, check_names
 from attnflow.explanation import Explanation
 from attnflow.figures.canvas import PAGE, choose_theme, new_sheet, width_for
 from attnflow.figures.display import Display
@@ -24,6 +24,7 @@ from attnflow.figures.panels import (
     caption_height,
     caption_lines,
     caption_of,
+    check_drawing,
     check_scale,
     choose_scale,
     choose_special,
@@ -33,6 +34,7 @@ from attnflow.figures.panels import (
     gather,
     hidden_note,
     largest,
+    list_sources,
     position_of,
     title_of,
     what_is_drawn,
@@ -87,6 +89,8 @@ def draw_maps(  # noqa: PLR0913 - one argument for each option
     smaller.
     """
     check_scale(scale, "layer")
+    check_drawing(methods=methods, words=words, special=special, caption=caption)
+    check_names("titles", titles)
     width = width_for(ax, width)
     options: dict[str, Any] = {"methods": methods, "layers": layers, "normalize": normalize}
     options["words"] = words
@@ -145,9 +149,8 @@ def _rows(sources: Source | Sequence[Explanation]) -> list[Source]:
     """The source of each row."""
     if isinstance(sources, Explanation | Attribution):
         return [sources]
-    if sources and all(isinstance(source, Explanation) for source in sources):
-        return list(sources)
-    return [sources]  # type: ignore[list-item] # gather checks the type
+    listed: list[Any] = list_sources(sources)
+    return listed if isinstance(listed[0], Explanation) else [listed]
 
 
 def _panels(drawn: Drawn) -> list[Panel]:

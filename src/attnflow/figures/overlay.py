@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from attnflow.attribution import Normalize
-from attnflow.errors import InputError
+from attnflow.errors import InputError, check_number, check_type
 from attnflow.explanation import Explanation, ImageGrid
 from attnflow.figures.canvas import (
     PAGE,
@@ -27,6 +27,7 @@ from attnflow.figures.panels import (
     caption_height,
     caption_lines,
     caption_of,
+    check_drawing,
     check_scale,
     draw_caption,
     gather,
@@ -79,13 +80,9 @@ def draw_overlay(  # noqa: PLR0913 - one argument for each option
     """
     image = _image_of(explanation)
     check_scale(scale)
+    check_drawing(methods=methods, caption=caption)
     width = width_for(ax, width)
-    if not 0 <= opacity <= 1:
-        raise InputError(
-            f"opacity is {opacity}",
-            expected="a number from 0 to 1",
-            fix="Use opacity=0.85, the default.",
-        )
+    check_number("opacity", opacity, low=0, high=1)
     place = explanation.position
     if position is not None:
         place = resolve_position(explanation.tokens, len(explanation.tokens), position)
@@ -236,6 +233,7 @@ def _frame(axes: "Axes", sheet: Sheet, image: ImageGrid, place: int) -> None:
 
 
 def _image_of(explanation: Explanation) -> ImageGrid:
+    check_type(explanation, Explanation, "Pass what explain_image returned.")
     if explanation.image is None:
         raise InputError(
             "the explanation has no image",

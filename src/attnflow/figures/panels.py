@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from attnflow.arrays import shape_text
 from attnflow.attribution import Attribution, Normalize, Special, check_normalize, normalize_rows
-from attnflow.errors import InputError, ShapeError, check_choice, check_type
+from attnflow.errors import (
+    InputError,
+    ShapeError,
+    check_choice,
+    check_names,
+    check_switch,
+    check_type,
+    quote,
+)
 from attnflow.explanation import Explanation
 from attnflow.figures.canvas import Sheet, color_map, label_ticks
 from attnflow.figures.labels import (
@@ -78,6 +86,35 @@ CAPTION = 6.0  # points
 DENSE = 4000  # cells: larger maps are drawn as pixels
 
 
+def check_drawing(
+    *, methods: Any, words: Any = False, special: Any = "show", caption: Any = True
+) -> None:
+    """Raise InputError for options of wrong kinds that several figures have."""
+    check_names("methods", methods)
+    if not methods:
+        raise InputError(
+            "methods is empty", expected="at least one", fix="Leave methods out for its default."
+        )
+    check_switch("words", words)
+    check_choice("special", special, ("show", "hide", "auto"))
+    check_switch("caption", caption)
+
+
+def list_sources(source: Any) -> list[Explanation | Attribution]:
+    """The Explanations or Attributions to draw. Raises InputError for anything else."""
+    items = [source] if isinstance(source, Explanation | Attribution) else source
+    if not isinstance(items, list | tuple) or not items:
+        raise InputError(
+            f"what to draw is {quote(source)}",
+            expected="an Explanation, or at least one Attribution",
+            fix="Pass what explain, rollout or flow returned.",
+        )
+    for item in items:
+        kind = Explanation if isinstance(items[0], Explanation) else Attribution
+        check_type(item, kind, "Pass what explain, rollout or flow returned.")
+    return list(items)
+
+
 def gather(
     source: Source,
     *,
@@ -100,15 +137,7 @@ def gather(
         options: dict[str, Any] = {"layers": layers, "normalize": normalize, "words": words}
         options |= {"positions": positions, "special": special}
         return [_on_host(source.attribute(method, **options)) for method in methods]
-    attributions = [source] if isinstance(source, Attribution) else list(source)
-    for attribution in attributions:
-        check_type(attribution, Attribution, "Pass what explain, rollout or flow returned.")
-    if not attributions:
-        raise InputError(
-            "there are no attributions to draw",
-            expected="at least one",
-            fix="Pass what explain, rollout or flow returned.",
-        )
+    attributions: list[Any] = list_sources(source)
     if words or special != "show" or layers is not None or normalize == "receptive_field":
         raise InputError(
             "layers, words, special or normalize='receptive_field' is set for Attributions",

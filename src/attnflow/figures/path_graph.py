@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnflow.arrays import to_numpy
-from attnflow.errors import check_type
+from attnflow.errors import check_number, check_type, check_whole
 from attnflow.explanation import Explanation
 from attnflow.figures.canvas import PAGE, Sheet, choose_theme, new_sheet, width_for
 from attnflow.figures.display import Display, import_matplotlib
@@ -17,6 +17,7 @@ from attnflow.figures.panels import (
     Numbers,
     caption_height,
     caption_lines,
+    check_drawing,
     draw_caption,
 )
 from attnflow.figures.paths import ENOUGH, MOST_PATHS, Followed, follow, strongest_paths
@@ -62,6 +63,9 @@ def draw_paths(  # noqa: PLR0913 - one argument for each option
     not exist.
     """
     check_type(explanation, Explanation, "Pass what explain returned; paths need its graph.")
+    check_drawing(methods=methods, caption=caption)
+    check_whole("paths", paths)
+    check_number("enough", enough, above=0, high=1)
     width = width_for(ax, width)
     number = resolve_layer(explanation.graph.n_layers, layer)
     places = _positions(explanation, position)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.errors import InputError
+from attnflow.errors import InputError, check_function, quote
 from attnflow.maxflow.network import check_indices, check_shape, read_capacities
 from attnflow.maxflow.pair import PROOFS, PairFlow, max_flow
 from attnflow.maxflow.solver import FlowValues, max_flows
@@ -49,8 +49,8 @@ def group_flows(
     network = read_capacities(capacities)
     depth, n = check_shape(network)
     numbers = check_indices("layer", range(1, depth + 1) if layers is None else layers, 1, depth)
-    starts = [check_group("sources", group, n) for group in sources]
-    ends = [check_group("sinks", group, n) for group in sinks]
+    starts, ends = _check_groups("sources", sources, n), _check_groups("sinks", sinks, n)
+    check_function("progress", progress)
     values = np.empty((numbers.size, len(starts), len(ends)))
     bounds, proofs = np.empty_like(values), dict.fromkeys(PROOFS, 0)
     done = 0
@@ -70,6 +70,19 @@ def group_flows(
             proofs = {name: count + part.proofs[name] for name, count in proofs.items()}
             done += part.values.size
     return FlowValues(values, bounds, proofs)
+
+
+def _check_groups(name: str, groups: Any, n: int) -> list[Any]:
+    """The sets of positions. Raises InputError for anything but a list of sets."""
+    try:
+        listed = list(groups)
+    except Exception as error:
+        raise InputError(
+            f"{name} is {quote(groups)}",
+            expected="a list of sets of positions",
+            fix="For the positions 0 and 1 together: [[0, 1]].",
+        ) from error
+    return [check_group(name, group, n) for group in listed]
 
 
 def group_flow(

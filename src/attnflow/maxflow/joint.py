@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnflow.errors import InputError, quote
 from attnflow.maxflow.balance import (
     Balance,
     balance,
@@ -145,9 +146,11 @@ def joint_flow(
     """
     network = read_capacities(capacities)
     depth, n = check_shape(network)
-    check_indices("layer", [layer], 1, depth)
-    check_indices("source", [source], 0, n - 1)
-    if weights is None:
+    layer = int(check_indices("layer", [layer], 1, depth)[0])
+    source = int(check_indices("source", [source], 0, n - 1)[0])
+    if weights is not None:
+        weights = _read_weights(weights, n)
+    else:
         weights = max_flows(network, layers=[layer], sources=[source], threads=1).values[0, 0]
     values, edges, parts = np.zeros(n), np.zeros((layer, n, n)), np.zeros(n, np.int64)
     causal = is_causal(n, depth, network.reshape(-1))
@@ -163,6 +166,22 @@ def joint_flow(
         edges[:, reach, reach] = division.edges()
         parts[reach] = division.parts[:end]
     return JointFlow(values, edges, parts)
+
+
+def _read_weights(weights: Any, n: int) -> Floats:
+    """Return weights [n]. Raises InputError unless they are numbers from 0."""
+    try:
+        values = np.asarray(weights, dtype=np.float64)
+        is_valid = values.shape == (n,) and bool((values >= 0).all())
+    except Exception:  # arrays of other packages raise anything
+        is_valid = False
+    if not is_valid:
+        raise InputError(
+            f"weights is {quote(weights)}",
+            expected=f"{n} numbers from 0, one for each token",
+            fix="Leave weights out for its default.",
+        )
+    return values
 
 
 def limit_capacities(

@@ -23,6 +23,7 @@ from attnflow.models.checkpoint import (
     GGUF,
     Task,
     TaskRow,
+    check_name,
     find_task,
     is_adapter,
     load_checkpoint,
@@ -109,6 +110,7 @@ def is_image_model(name: str) -> bool:
 
     Raises FileError if there is no such model.
     """
+    check_name(name)
     is_text_model = find_verb_number(name) is not None or find_adapter(name) is not None
     if is_text_model or name.lower().endswith(GGUF) or is_adapter(name):
         return False

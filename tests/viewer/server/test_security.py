@@ -56,7 +56,11 @@ def test_a_request_that_is_cancelled_is_answered():
     guard = Guard(app, allowed_hosts("127.0.0.1"))
     headers = [(b"host", b"127.0.0.1:8765")]
     scope = {"type": "http", "path": "/", "method": "GET", "headers": headers, "query_string": b""}
-    asyncio.run(guard(scope, None, send))
+
+    async def receive():
+        raise AssertionError
+
+    asyncio.run(guard(scope, receive, send))
     assert [message.get("status") for message in sent] == [503, None]
 
 

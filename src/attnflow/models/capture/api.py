@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from attnflow.attentions import Attentions
 from attnflow.edges.registry import EDGES, EdgeWeighting, fit_residual
-from attnflow.errors import AttentionError, InputError, ShapeError
+from attnflow.errors import AttentionError, InputError, ShapeError, check_type
 from attnflow.graph import AttentionGraph
-from attnflow.head_merge import Heads, describe_heads
+from attnflow.head_merge import Heads, check_heads, describe_heads
 from attnflow.layers import ModelResidual
 from attnflow.models.capture.call import AttentionCall, describe_model
 from attnflow.models.capture.forward import check_arguments, run_model
@@ -114,6 +114,11 @@ def capture_graphs(  # noqa: PLR0913 - one argument for each option
     """
     weighting = EDGES[edges]
     residual = fit_residual(residual_weight, weighting)
+    check_heads(heads)
+    if storage is not None:
+        check_type(storage, Storage, "Pass Storage(...), or leave it out.")
+    if kept_heads is not None:
+        check_type(kept_heads, KeptHeads, "Pass KeptHeads(...), or leave it out.")
     if target is not None and not weighting.needs_gradient:
         raise InputError(
             f"target was passed with edges={edges!r}, which need no gradient",
@@ -166,6 +171,7 @@ def capture_contributions(
     Raises AttentionError if the model computes its attention where it cannot be observed, or if the
     way from attention to the residual stream is not a chain of affine steps.
     """
+    check_arguments(model, inputs)
     layers: dict[int, LayerContributions] = {}
 
     def observe(layer: "LayerContributions", _: Role) -> None:

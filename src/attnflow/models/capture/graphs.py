@@ -20,7 +20,7 @@ from attnflow.attentions import (
     kept_positions,
     label_tokens,
 )
-from attnflow.errors import AttentionError, ShapeError, check_choice
+from attnflow.errors import AttentionError, ShapeError, check_choice, check_names, check_type
 from attnflow.graph import AttentionGraph
 from attnflow.layers import ResidualWeight, is_causal, resolve_causal
 from attnflow.models.capture.roles import Role
@@ -250,7 +250,12 @@ def _add_own_weights(
 
 def check_examples(tokens: Sequence[Sequence[str]] | None, n_examples: int) -> None:
     """Raise ShapeError unless there are tokens for each example, or none at all."""
-    if tokens is not None and len(tokens) != n_examples:
+    if tokens is None:
+        return
+    check_type(tokens, Sequence, "Pass one list of texts for each example of the batch.")
+    for texts in tokens:
+        check_names("tokens", texts)
+    if len(tokens) != n_examples:
         raise ShapeError(
             f"tokens has {len(tokens)} examples",
             expected=f"{n_examples}",

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from attnflow.attentions import label_tokens
 from attnflow.attribution import Attribution
+from attnflow.errors import check_type
 from attnflow.head_merge import Heads, describe_heads
 from attnflow.layers import ResidualWeight, resolve_residual
 from attnflow.methods.rollout import add_layer
@@ -61,6 +62,8 @@ def capture_rollout(
     take; see `Memory`.
     Returns one Attribution [1, positions, tokens] per example, and the output of the model.
     """
+    if memory is not None:
+        check_type(memory, Memory, "Pass Memory(host=8 * 2**30), or leave it out.")
     capture: Callable[..., _Captured] = _capture_all
     if _count(positions) <= FEW_POSITIONS:
         capture = partial(_capture_rows, memory=memory or Memory())
@@ -94,7 +97,10 @@ def _count(positions: Positions) -> float:
     """The number of positions; infinite for all."""
     if positions is None:
         return float("inf")
-    return 1 if isinstance(positions, str | int) else len(positions)
+    try:
+        return 1 if isinstance(positions, str) else len(positions)  # type: ignore[arg-type]
+    except Exception:  # a number, or what resolve_positions refuses
+        return 1
 
 
 def _capture_all(

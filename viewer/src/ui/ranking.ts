@@ -10,7 +10,7 @@ import { describeRow, nameOf, segmentShares, targetName } from "../views/caption
 import { describeReverse } from "../views/dialogue.ts";
 
 const LENGTH = 8;
-const SAME = 1e-3; // relative difference within float16 rounding
+const NEAR = 0.01; // relative difference from the highest flow of tokens that are hardly ranked
 
 interface Line {
   element: HTMLLIElement;
@@ -102,16 +102,17 @@ function ownItems(snapshot: Snapshot): number[] {
   return own.filter((item) => state.special || !items.special[item]);
 }
 
-/** A note where many tokens have the same highest flow: all that the position receives. */
+/** A note where many tokens have nearly the highest flow: all that the position receives. */
 function tieNote(snapshot: Snapshot, max: number): string {
   const { row, ranked: columns, state, layer, reversed } = snapshot;
   if (!row || reversed || state.method !== "flow") return "";
   if (layer < 2) return "";
-  const count = columns.filter((item) => row[item] >= max * (1 - SAME)).length;
-  if (count < 3 || 3 * count < columns.length) return "";
+  const reached = columns.filter((item) => row[item] > 0);
+  const count = reached.filter((item) => row[item] >= max * (1 - NEAR)).length;
+  if (count < 3 || 4 * count < reached.length) return "";
   return (
-    `${count} of ${columns.length} tokens tie for the highest flow, so flow does not rank them. ` +
-    "Select a lower layer to separate them."
+    `${count} of ${reached.length} tokens have a flow within 1% of the highest, so flow hardly ranks ` +
+    "them. Select a lower layer to separate them."
   );
 }
 

@@ -84,8 +84,18 @@ def test_photographs_are_the_right_way_up():
     assert (upper.mean() > lower.mean()) == (above.mean() > below.mean())
 
 
+def has_latex():
+    """Whether there is pdflatex, with TikZ and the fonts of the test."""
+    if not (shutil.which("pdflatex") and shutil.which("kpsewhich")):
+        return False
+    found = subprocess.run(
+        ["kpsewhich", "tikz.sty", "lmodern.sty"], capture_output=True, text=True, check=False
+    )
+    return len(found.stdout.splitlines()) == 2
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex with TikZ")
+@pytest.mark.skipif(not has_latex(), reason="needs pdflatex with TikZ and Latin Modern")
 def test_latex_compiles_it(tmp_path):
     save(draw_maps(random_explanation(HOSTILE), special="show"), tmp_path / "maps.tex")
     save(draw_paths(random_explanation(HOSTILE, n_layers=3)), tmp_path / "paths.tex")

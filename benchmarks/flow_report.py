@@ -56,11 +56,11 @@ OR-tools takes for 32 of these pairs, whose values differ by at most 1e-13:
 | edges | tokens | SmolLM2, 30 layers | stories15M, 6 layers | stories260K, 5 layers |
 | --- | --- | --- | --- | --- |
 | attention | 64 | 8.5 (83x) | 6.1 (38x) | 21 (6x) |
-| attention | 256 | 33 (652x) | 37 (45x) | 269 (8x) |
-| attention | 512 | 91 (1,332x) | 97 (105x) | 1,432 (7x) |
+| attention | 256 | 28 (616x) | 34 (44x) | 259 (8x) |
+| attention | 512 | 89 (1,341x) | 92 (80x) | 1,002 (10x) |
 | ALTI | 64 | 33 (26x) | 33 (5x) | 17 (11x) |
-| ALTI | 256 | 409 (43x) | 89 (18x) | 281 (5x) |
-| ALTI | 512 | 1,711 (69x) | 168 (48x) | 980 (7x) |
+| ALTI | 256 | 380 (35x) | 86 (18x) | 289 (5x) |
+| ALTI | 512 | 1,561 (69x) | 164 (41x) | 874 (7x) |
 
 So flow in decoders is not always 100 times as fast as OR-tools: few layers, and ALTI edges, are the hard
 cases. On random causal graphs with a sink and heavy tails, OR-tools took 25 to 50 times as long on

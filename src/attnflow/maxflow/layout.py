@@ -43,7 +43,8 @@ class Sizes(NamedTuple):
 
 def sizes_of(n: int, depth: int) -> Sizes:
     """Return the sizes of networks with `n` positions and `depth` layers."""
-    log_size = 16 * n * depth + 1024
+    # Through few layers of long texts, a position pushes over a share of its hops.
+    log_size = max(16, n // 8) * n * depth + 1024
     return Sizes(n, depth, depth + 1, (n + 63) // 64, log_size, 2 * log_size)
 
 

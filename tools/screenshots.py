@@ -39,7 +39,7 @@ SOURCE = "The keys to the cabinet are on the table, and the key to the car is lo
 PARIS = 40  # token index
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
 SCHEMES = ("light", "dark")
-DARK = ("text", "flow")  # shots in both schemes; the others in light only
+DARK = ("flow",)  # shots in both schemes; the others in light only
 DIGITS = Path(__file__).parents[1] / "examples" / "digits_vit.py"
 
 

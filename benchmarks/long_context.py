@@ -238,7 +238,7 @@ def measure_rows(bench: Bench, name: str, n: int, repeats: int) -> dict[str, Any
         "bare": bare_run(model, inputs),
         "rollout of one position": lambda: capture_rollout(model, inputs, positions=-1),
     }
-    return bench.compare(runs, repeats, warm_up=n <= 4096)
+    return bench.compare(runs, repeats, warm_up=n <= 8192)
 
 
 def measure_difference(bench: Bench, name: str, n: int) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def measure_graphs(bench: Bench, n: int, repeats: int, **options: Any) -> dict[s
         "bare": bare_run(model, inputs),
         "graph": lambda: capture_graphs(model, inputs, **options),
     }
-    return bench.compare(runs, repeats, warm_up=n <= 4096)
+    return bench.compare(runs, repeats, warm_up=n <= 8192)
 
 
 def measure_alti(bench: Bench, n: int) -> dict[str, Any]:
@@ -271,7 +271,7 @@ def measure_alti(bench: Bench, n: int) -> dict[str, Any]:
         "bare": bare_run(model, inputs),
         "ALTI graph": lambda: capture_graphs(model, inputs, edges="alti"),
     }
-    return bench.compare(runs, 2, warm_up=True)
+    return bench.compare(runs, 5, warm_up=True)
 
 
 def measure_batch(bench: Bench, name: str, batch: int, n: int) -> dict[str, Any]:
@@ -331,7 +331,8 @@ def measure_corpus(bench: Bench, name: str, method: str, edges: str) -> dict[str
     from attnflow.corpus.settings import Settings
 
     words = TEXTS.read_text(encoding="utf-8").split()
-    size = 2000 if method == "rollout" and edges == "attention" else 64
+    is_fast = method == "rollout" and edges == "attention" and name != "folder"
+    size = 2000 if is_fast else 64
     deadline = float("inf")
 
     def shards() -> Iterator[list[Example]]:
@@ -366,25 +367,28 @@ def gpu_tasks(bench: Bench) -> Iterator[Task]:
         return Task(section, name, estimate, partial(measure, bench, *args, **kw))
 
     half = Storage("float16")
-    for n, repeats, estimate in ((1024, 5, 10), (4096, 3, 8), (8192, 3, 8), (32768, 1, 8)):
+    offloaded = Storage("float16", offload=True)
+    yield task("alti", "2048 tokens", 12, measure_alti, 2048)
+    for n, repeats, estimate in ((1024, 7, 10), (4096, 3, 8), (8192, 3, 8), (32768, 1, 8)):
         yield task("rows", f"{n} tokens", estimate, measure_rows, "8b", n, repeats)
-    for n, repeats, estimate in ((1024, 3, 5), (2048, 3, 8), (4096, 3, 8), (8192, 2, 10)):
-        yield task("graphs", f"{n} tokens", estimate, measure_graphs, n, repeats)
-    for n, repeats, estimate in ((1024, 3, 5), (8192, 2, 10), (16384, 1, 10)):
+    for n, repeats, estimate in ((1024, 7, 5), (2048, 5, 5), (4096, 3, 8), (8192, 3, 10)):
         title = f"{n} tokens, float16"
         yield task("graphs", title, estimate, measure_graphs, n, repeats, storage=half)
-    yield task("alti", "2048 tokens", 12, measure_alti, 2048)
     yield task("rows", "difference at 1024 tokens", 5, measure_difference, "8b", 1024)
+    yield task("rows", "131072 tokens", 40, measure_rows, "8b", 131072, 1)
+    for n, repeats, estimate in ((2048, 5, 6), (16384, 2, 6), (65536, 1, 16)):
+        yield task("rows", f"{n} tokens", estimate, measure_rows, "8b", n, repeats)
+    yield task("graphs", "16384 tokens, offloaded", 40, measure_graphs, 16384, 1, storage=offloaded)
+    for n, repeats, estimate in ((1024, 7, 5), (8192, 2, 10)):
+        yield task("graphs", f"{n} tokens, float32", estimate, measure_graphs, n, repeats)
+    for n in (512, 1024, 4096):
+        yield task("alti", f"{n} tokens", 12, measure_alti, n)
     for n in (1024, 4096, 8192, 16384):
         yield task("peers", f"{n} tokens", 8, measure_peer, n)
-    for n, repeats, estimate in ((2048, 5, 6), (16384, 2, 6), (65536, 1, 16), (131072, 1, 50)):
-        yield task("rows", f"{n} tokens", estimate, measure_rows, "8b", n, repeats)
-    offloaded = Storage("float16", offload=True)
-    yield task("graphs", "16384 tokens, offloaded", 40, measure_graphs, 16384, 1, storage=offloaded)
     for name, batch, n in (("minilm", 256, 32), ("minilm", 64, 128), ("minilm", 16, 512)):
         yield task("batches", f"{name} {batch} x {n}", 6, measure_batch, name, batch, n)
     yield task("batches", "smollm2 64 x 64", 8, measure_batch, "smollm2", 64, 64)
-    yield from corpus_tasks(bench, ("minilm", "smollm2"))
+    yield from corpus_tasks(bench, ("smollm2", "minilm"))
 
 
 def corpus_tasks(bench: Bench, names: Sequence[str]) -> Iterator[Task]:

@@ -319,7 +319,15 @@ def is_causal(attention: Array) -> bool:
     >>> is_causal(np.asarray([[1.0, 0.0], [0.5, 0.5]]))
     True
     """
-    if attention.ndim > 2:  # one matrix after another: the first may do, and takes less memory
-        return all(is_causal(attention[i]) for i in range(int(attention.shape[0])))
     xp = array_namespace(attention)
-    return not bool(xp.any(xp.triu(attention, k=1) != 0))
+    if attention.ndim == 2:
+        return not bool(xp.any(xp.triu(attention, k=1) != 0))
+    # One matrix after another takes less memory. The first may do; a GPU is asked once for the
+    # rest.
+    matrices = [attention[i] for i in range(int(attention.shape[0]))]
+    if not is_causal(matrices[0]):
+        return False
+    if attention.ndim > 3 or len(matrices) == 1:
+        return all(map(is_causal, matrices[1:]))
+    later = [xp.any(xp.triu(matrix, k=1) != 0) for matrix in matrices[1:]]
+    return not bool(xp.any(xp.stack(later)))

@@ -102,7 +102,7 @@ def test_compiled_alti_agrees_with_blocks(name: str, monkeypatch: pytest.MonkeyP
     compiled = Mock(wraps=proximity.score_proximity)
     monkeypatch.setattr(proximity, "score_proximity", compiled)
     monkeypatch.setattr(contributions, "FUSED_WORK", 0)
-    monkeypatch.setitem(contributions.FUSED_BLOCK_SIZE, "cpu", 2 * 4 * 7 * 3)  # three queries
+    monkeypatch.setattr(proximity, "BLOCK_SIZE", 2 * 4 * 7 * 3)  # three queries
     cases: list[tuple[Any, Heads]] = [(plain, "mean"), (one_head, 1)]
     for expected, heads in cases:
         graphs, _ = capture_graphs(model, inputs, edges="alti", heads=heads)

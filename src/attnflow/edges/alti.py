@@ -4,8 +4,6 @@ Both compare what a position contributes with what all contributions add up to, 
 T_ij is what j adds to i through attention, and for j = i also the residual stream.
 """
 
-from typing import Any
-
 from torch import Tensor
 
 from attnflow.head_merge import Heads
@@ -36,15 +34,15 @@ def _proximity(parts: Tensor, total: Tensor) -> Tensor:
     return (length - distance).clamp_min_(0)
 
 
-def _fused_proximity(weights: Tensor, *arguments: Any, half: bool) -> Tensor:
+def _fused_proximity(layer: LayerContributions, heads: slice, norms: int) -> Tensor:
     # Imported here, because short inputs need neither Numba nor Triton.
-    if weights.is_cuda:
+    if layer.residual.is_cuda:
         from attnflow.models.capture import triton_proximity
 
-        return triton_proximity.score_proximity(weights, *arguments, half=half)
+        return triton_proximity.score_layer(layer, heads, norms)
     from attnflow.models.capture import proximity
 
-    return proximity.score_proximity(weights, *arguments)
+    return proximity.score_layer(layer, heads, norms)
 
 
 def _projection(parts: Tensor, total: Tensor) -> Tensor:

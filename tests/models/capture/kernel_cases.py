@@ -146,11 +146,12 @@ def compare_attend(dtype: torch.dtype, key_heads: int, width: int) -> dict[str, 
     }
 
 
-def compare_proximity(half: bool, cross: bool) -> dict[str, float]:
+def compare_proximity(half: bool, causal: bool, cross: bool) -> dict[str, float]:
     """The largest difference of ALTI scores, relative to the length of the sum."""
     from attnflow.models.capture import triton_proximity
 
     batch, heads, n_queries, n_keys, hidden = 2, 5, SIZE // 4, SIZE // 2, 200
+    first = n_keys // 3
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:
@@ -158,17 +159,54 @@ def compare_proximity(half: bool, cross: bool) -> dict[str, float]:
 
     weights = (2 * draw(batch, heads, n_queries, n_keys)).softmax(-1)
     weights[..., n_keys // 2 : n_keys // 2 + 20] = 0
+    if causal:
+        weights = weights.tril(first)
     values, total = draw(batch, heads, n_keys, hidden), 5 * draw(batch, n_queries, hidden)
+    factor = draw(batch, n_queries).exp()
     own = None if cross else draw(batch, n_queries, hidden)
-    first = 0 if cross else n_keys // 3
-    parts = torch.einsum("bhqk,bhkd->bqkd", weights, values)
+    parts = torch.einsum("bq,bhqk,bhkd->bqkd", factor, weights, values)
+    unseen = (parts == 0).all(-1)
     if own is not None:
         places = torch.arange(n_queries, device=DEVICE)
         parts[:, places, first + places] += own
+        unseen[:, places, first + places] = False
     length = total.abs().sum(-1, keepdim=True)
     expected = (length - (total.unsqueeze(2) - parts).abs().sum(-1)).clamp_min(0) / length
-    scores = triton_proximity.score_proximity(weights, values, own, total, first, half=half)
-    return {"scores": _difference(scores / length, expected) / (50 if half else 1)}
+    dtype = torch.float16 if half else torch.float32
+    scores = triton_proximity.score_proximity(
+        weights.to(dtype).transpose(2, 3).contiguous(),
+        values.to(dtype),
+        own,
+        total,
+        factor,
+        first=first,
+        causal=causal,
+    )
+    assert unseen.any()
+    return {
+        "scores": _difference(scores / length, expected) / (50 if half else 1),
+        "unseen": float(scores[unseen].abs().max()),
+    }
+
+
+def compare_head_weights(case: Case) -> dict[str, float]:
+    """The largest difference of the weights of heads from torch."""
+    from attnflow.models.capture import triton_proximity
+
+    call = case.call()
+    rows = slice(case.shape[3] // 3, case.shape[3] - 1)
+    expected = call.weights(rows=rows).transpose(2, 3)
+    with torch.no_grad():
+        exact = triton_proximity.head_weights(call, rows, torch.float32, 1.0)
+        rounded = triton_proximity.head_weights(call, rows, torch.float16, 4096.0)
+    if call.causal:  # some of the keys that no query sees are not written
+        positions = torch.arange(case.shape[4], device=DEVICE)
+        hidden = positions[:, None] > positions[rows]
+        exact, rounded = exact.masked_fill(hidden, 0), rounded.masked_fill(hidden, 0)
+    return {
+        "float32": _difference(exact, expected),
+        "float16": _difference(rounded.float() / 4096, expected) / 50,
+    }
 
 
 def compare_model(name: str, edges: str, dtype: torch.dtype) -> dict[str, float]:
@@ -212,9 +250,14 @@ def all_checks() -> dict[str, Callable[[], dict[str, float]]]:
     for case in CASES:
         checks[case.name] = lambda case=case: compare_weights(case)  # type: ignore[misc]
     for half in (False, True):
-        for cross in (False, True):
-            name = f"proximity, {'float16' if half else 'float32'}{', cross' if cross else ''}"
-            checks[name] = lambda half=half, cross=cross: compare_proximity(half, cross)  # type: ignore[misc]
+        for causal, cross in ((False, False), (True, False), (False, True)):
+            kind = ", cross" if cross else ", causal" if causal else ""
+            name = f"proximity, {'float16' if half else 'float32'}{kind}"
+            checks[name] = lambda options=(half, causal, cross): compare_proximity(*options)  # type: ignore[misc]
+    for case in CASES:
+        if not case.sinks and case.mask != "padding":  # torch gives padding even weights
+            name = f"weights of heads, {case.name}"
+            checks[name] = lambda case=case: compare_head_weights(case)  # type: ignore[misc]
     if not IS_INTERPRETED:
         for model, edges, dtype in MODELS:
             checks[f"{model}, {edges}, {dtype}"] = lambda model=model, edges=edges, dtype=dtype: (  # type: ignore[misc]
@@ -238,10 +281,13 @@ def use_small_tiles() -> None:
     from attnflow.models.capture import triton_kernels, triton_proximity
 
     triton_kernels.ROW_TILES = {2: (32, 32, 4, 1), 4: (16, 32, 4, 1)}
+    triton_kernels.ONE_ROW_TILES = triton_kernels.ROW_TILES
     triton_kernels.MEAN_TILES = {2: (32, 16, 4, 1), 4: (16, 32, 4, 1)}
     triton_kernels.WIDE_TILES = triton_kernels.MEAN_TILES
     triton_kernels.SHORT = 64
-    triton_proximity.TILES = {2: (32, 4, 64, 4, 1), 4: (16, 4, 64, 4, 1)}
+    triton_proximity.TILES = {2: (32, 64, 4, 1), 4: (16, 64, 4, 1)}
+    triton_proximity.WEIGHT_TILES = {2: (32, 16, 4, 1), 4: (16, 32, 4, 1)}
+    triton_proximity.SUM_TILE = (16, 8)
 
 
 def main() -> int:

@@ -17,8 +17,9 @@ from attnflow.errors import AttentionError, InputError, ShapeError, check_type
 from attnflow.graph import AttentionGraph
 from attnflow.head_merge import Heads, check_heads, describe_heads
 from attnflow.layers import ModelResidual
-from attnflow.models.capture.call import AttentionCall, describe_model
+from attnflow.models.capture.call import AttentionCall, DotProductCall, describe_model
 from attnflow.models.capture.forward import check_arguments, run_model
+from attnflow.models.capture.fused_attention import attend, has_kernels
 from attnflow.models.capture.graphs import (
     CapturedLayer,
     Padding,
@@ -202,8 +203,10 @@ def _capture_edges(
         edges = weighting.weigh(call, heads=heads)
         batch, _, n_queries, n_keys = call.shape
         _check_shape(edges, (batch, n_queries, n_keys), weighting)
-        smallest.append(edges.amin())
-        layers.append(storage.store(role, _normalize_rows(edges)))
+        if weighting.name != "attention":  # whose rows sum to 1 already
+            smallest.append(edges.amin())
+            edges = _normalize_rows(edges)
+        layers.append(storage.store(role, edges))
 
     roles, output = run_observed(model, inputs, observe)
     _check_not_negative(smallest, weighting)
@@ -220,6 +223,7 @@ def _capture_contribution_edges(
 ) -> tuple[Roles, list[CapturedLayer], Any]:
     """The same as `_capture_edges`, for edges or residual weights that come from contributions."""
     found: dict[int, CapturedLayer] = {}
+    smallest: list[Tensor] = []
 
     def observe(layer: "LayerContributions", role: Role) -> None:
         if weighting.needs == "contributions":
@@ -228,7 +232,7 @@ def _capture_contribution_edges(
             _check_shape(edges, (batch, n_queries, n_keys + layer.is_cross), weighting)
         else:
             edges = weighting.weigh(layer.call, heads=heads)
-        _check_not_negative([edges.amin()], weighting)
+        smallest.append(edges.amin())
         edges = _normalize_rows(edges)
         if weighting.needs != "contributions":
             own = 1 - layer.mixing_ratio()
@@ -242,6 +246,7 @@ def _capture_contribution_edges(
         found[layer.index] = storage.store(role, edges, own)
 
     roles, output, _ = run_contributions(model, inputs, observe, kept_heads)
+    _check_not_negative(smallest, weighting)
     for i in roles.residual_only:
         found[i] = _residual_only(roles.shapes[i], roles.roles[i], own=0.0)
     return roles, [found[i] for i in range(len(found))], output
@@ -330,11 +335,14 @@ def _check_shape(edges: Any, expected: tuple[int, ...], weighting: EdgeWeighting
 
 
 def _check_not_negative(smallest: Sequence[Tensor], weighting: EdgeWeighting) -> None:
-    """Check the smallest edge of each layer; after the run, so that a GPU need not wait."""
-    for value in smallest:
-        if not float(value) >= 0:
+    """Check the smallest edge of each layer; after the run, so that a GPU waits once."""
+    if not smallest:
+        return
+    values = torch.stack([value.to(smallest[0].device) for value in smallest])
+    for value in values.tolist():
+        if not value >= 0:
             raise AttentionError(
-                f"the function of edges {weighting.name!r} returned {float(value):.3g}",
+                f"the function of edges {weighting.name!r} returned {value:.3g}",
                 expected="edges that are not negative",
                 fix="Return the absolute value or the positive part of each edge.",
             )
@@ -353,14 +361,17 @@ def run_contributions(
     Returns the roles, the output of the model, and the last tensor of the residual stream.
     """
     # Imported here, because plain attention does not need them.
-    from attnflow.models.capture.contributions import LayerContributions
+    from attnflow.models.capture.contributions import LayerContributions, SumError, check_sums
     from attnflow.models.capture.residual_stream import ResidualStream
 
     roles_so_far: list[Role] = []
+    errors: list[SumError] = []
 
     def hand_over(layer: "TracedLayer") -> None:
         role = roles_so_far[layer.index]
-        observe(LayerContributions(layer, is_cross=role == "cross"), role)
+        contributions = LayerContributions(layer, is_cross=role == "cross")
+        errors.append(contributions.sum_error)
+        observe(contributions, role)
 
     stream = ResidualStream(hand_over)
 
@@ -368,6 +379,8 @@ def run_contributions(
         roles_so_far.append(role)
         if kept_heads is not None:
             kept_heads.add(call, role)
+        if isinstance(call, DotProductCall) and has_kernels(call):
+            attend(call)  # for the log-sum-exp
         if isinstance(call, ResidualOnlyCall):
             stream.skip()
         else:
@@ -378,6 +391,7 @@ def run_contributions(
             model, inputs, begin, differentiable=differentiable, values=True
         )
         stream.finish()
+    check_sums(errors, model)
     return roles, output, stream.last
 
 

@@ -171,7 +171,9 @@ class DotProductCall(AttentionCall):
 
     def _scores(self, heads: slice, rows: slice, scratch: "Scratch | None") -> Tensor:
         """Masked scores [batch, heads, queries, keys], before the softmax."""
-        query = self._scaled_query[:, heads, rows]
+        # Contiguous, so that the product needs no copies.
+        query = self.query[:, heads, rows].to(_at_least_float32(self.query)) * self.scaling
+        query = query.contiguous()
         key = self.for_heads(self._key_columns, heads)
         shape = (*query.shape[:3], key.shape[3])
         scores = torch.bmm(
@@ -192,11 +194,6 @@ class DotProductCall(AttentionCall):
         if visible is not None:
             scores.masked_fill_(visible.logical_not(), lowest)
         return scores
-
-    @cached_property
-    def _scaled_query(self) -> Tensor:
-        """[batch, heads, queries, width], contiguous so that blocks need no copies."""
-        return (self.query.to(_at_least_float32(self.query)) * self.scaling).contiguous()
 
     @cached_property
     def _key_columns(self) -> Tensor:

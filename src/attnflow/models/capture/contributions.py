@@ -7,11 +7,12 @@ exactly what the model added. Edges are computed from these vectors block by blo
 all pairs are never in memory at once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnflow.errors import AttentionError, InputError
 from attnflow.head_merge import Heads
@@ -27,20 +28,29 @@ BLOCK_SIZE = {"cpu": 2**22, "cuda": 2**27}
 TOLERANCE = {2: 0.05, 4: 1e-3, 8: 1e-3}
 TINY = 1e-6  # a layer that adds less than this adds nothing
 
-# The same for weights of all heads, where vectors are never stored; and the number of
-# multiplications of a layer from which that is faster than blocks of vectors.
-FUSED_BLOCK_SIZE = {"cpu": 2**23, "cuda": 2**27}
+# The number of multiplications of a layer from which compiled code is faster than blocks of
+# vectors.
 FUSED_WORK = 2**24
+MAX_HEADS = 64  # of compiled code for GPUs, whose shared memory holds a tile of all heads
 
 # Scores [batch, queries, parts] from vectors [batch, queries, parts, hidden], and what they add up
 # to, [batch, queries, hidden].
 Score = Callable[[Tensor, Tensor], Tensor]
 
-# The scores [batch, queries, keys] of some queries without the vectors in between: from weights
-# [batch, heads, queries, keys], projected values [batch, heads, keys, hidden], the residual stream
-# (None in cross-attention), what all contributions add up to, and the index of the first query. It
-# also takes `half`, whether the model computes in half precision.
-FusedScore = Callable[..., Tensor]
+# The scores [batch, queries, keys] of some heads of a layer, after some normalizations, without the
+# vectors in between.
+FusedScore = Callable[["LayerContributions", slice, int], Tensor]
+
+
+class SumError(NamedTuple):
+    """How far contributions of a layer are from what the model added, relative to its length.
+
+    layer: its name.
+    """
+
+    error: Tensor
+    layer: str
+    tolerance: float
 
 
 class LayerContributions:
@@ -54,6 +64,7 @@ class LayerContributions:
     n_norms: how many normalizations follow the sum: 0 in models with pre-normalization, 2 in
     encoders with post-normalization, the second after the feed-forward layer.
     is_cross: whether keys are positions of another sequence, as in cross-attention.
+    sum_error: how far contributions are from what the model added.
     """
 
     def __init__(self, traced: TracedLayer, *, is_cross: bool = False) -> None:
@@ -70,7 +81,7 @@ class LayerContributions:
         self._branch = traced.branch
         self._norms = traced.norms
         self._normalized = traced.normalized
-        self._check_sum()
+        self.sum_error = self._measure_error()
 
     @property
     def bias(self) -> Tensor:
@@ -107,9 +118,9 @@ class LayerContributions:
         keys + 1].
         """
         norms = min(norms, self.n_norms)
-        own, total = self._own(norms), self._total(norms)
+        own, total = self.own(norms), self.total(norms)
         if fused is not None and self._can_fuse():
-            scores = self._score_fused(fused, heads, norms)
+            scores = fused(self, _choose_heads(heads, self.call), norms)
             if not self.is_cross:
                 return scores
             return torch.cat([scores, function(own.unsqueeze(2), total)], -1)
@@ -135,7 +146,7 @@ class LayerContributions:
         batch, n_heads, n_queries, _ = self.call.shape
         assert self.call.value is not None
         values = _precise(self.call.for_heads(self.call.value))
-        matrix = self._matrix(slice(None))
+        matrix = self.matrix(slice(None))
         directions = directions.to(matrix)
         if self._branch.scale is not None:
             directions = directions * self._branch.scale.to(matrix)
@@ -165,7 +176,7 @@ class LayerContributions:
         al. 2021).
         """
         norms = min(norms, self.n_norms)
-        own = self._own(norms)
+        own = self.own(norms)
         ratios = []
         for rows, parts in self._blocks("mean", norms):
             mixed = parts.sum(2)
@@ -180,36 +191,32 @@ class LayerContributions:
         return torch.cat(ratios, dim=1)
 
     @torch.no_grad()
-    def _check_sum(self) -> None:
-        """Raise AttentionError unless contributions add up to what the model added.
+    def _measure_error(self) -> SumError:
+        """Compare the sum with what the model added, at the last query of each example.
 
-        Checked for the last query of each example. Padding may differ there, so one example of the
-        batch must agree.
+        Padding may differ there, so the error is the least of the batch.
         """
         assert self.call.value is not None
-        batch, n_heads, n_queries, _ = self.call.shape
+        batch, n_heads, n_queries, n_keys = self.call.shape
         last = slice(n_queries - 1, n_queries)
-        values = _precise(self.call.for_heads(self.call.value))
-        mixed = self.call.weights(rows=last).to(values.dtype) @ values  # [batch, heads, 1, width]
+        values = self.call.value  # [batch, key heads, keys, width]
+        weights = self.call.weights(rows=last).to(values.dtype)
+        # The heads that share values are rows of one product.
+        mixed = weights.reshape(batch, values.shape[1], -1, n_keys) @ values
+        mixed = _precise(mixed).reshape(batch, n_heads, 1, -1)
         if self._branch.gate is not None:
             gate = self._branch.gate[:, last].reshape(batch, n_heads, 1, -1)
             mixed = mixed * gate.to(mixed)
-        total = torch.einsum("bhqw,hwd->bqd", mixed, self._matrix(slice(None)))
+        total = torch.einsum("bhqw,hwd->bqd", mixed, self.matrix(slice(None)))
         if self._branch.scale is not None:
             total = total * self._branch.scale[:, last].to(total)
         added = self.added[:, last]
         error = torch.linalg.vector_norm(total + self.bias[:, last] - added, dim=-1)
         relative = error / torch.linalg.vector_norm(added, dim=-1).clamp_min(TINY)
-        if float(relative.min()) <= TOLERANCE[self.call.value.dtype.itemsize]:
-            return
-        raise AttentionError(
-            f"the contributions in {self.call.layer} of {describe_model(self.call.model)} differ "
-            f"from what the model added by {float(relative.min()):.2g} of its length",
-            expected="contributions that add up to what the model added",
-            fix="Use edges='attention', 'value' or 'gradient', and report the model.",
-        )
+        tolerance = TOLERANCE[self.call.value.dtype.itemsize]
+        return SumError(relative.min(), self.call.layer, tolerance)
 
-    def _own(self, norms: int) -> Tensor:
+    def own(self, norms: int) -> Tensor:
         """The residual stream [batch, queries, hidden] after some normalizations."""
         own = self.residual
         for norm in self._norms[:norms]:
@@ -218,7 +225,7 @@ class LayerContributions:
                 own = own * norm.scale
         return own
 
-    def _total(self, norms: int) -> Tensor:
+    def total(self, norms: int) -> Tensor:
         """What all contributions add up to, with biases: the output, perhaps normalized.
 
         After the second normalization it would include the feed-forward layer, which is no
@@ -236,26 +243,10 @@ class LayerContributions:
     def _can_fuse(self) -> bool:
         """Whether contributions are products that compiled code computes faster than torch."""
         work = prod(self.call.shape) * self.residual.shape[-1]
-        is_compiled = self.call.device.type == "cpu" or (self.residual.is_cuda and has_triton())
+        on_gpu = self.residual.is_cuda and self.call.shape[1] <= MAX_HEADS and has_triton()
+        is_compiled = self.call.device.type == "cpu" or on_gpu
         is_single = self.residual.dtype == torch.float32
         return is_compiled and is_single and self._projects_first and work >= FUSED_WORK
-
-    def _score_fused(self, fused: FusedScore, heads: Heads, norms: int) -> Tensor:
-        """Score keys by compiled code, [batch, queries, keys], some queries at a time."""
-        chosen = _choose_heads(heads, self.call)
-        values = self._project(chosen, norms)
-        own, total = self._own(norms), self._total(norms)
-        half = self.call.value is not None and self.call.value.dtype.itemsize == 2
-        step = FUSED_BLOCK_SIZE[self.call.device.type] // (
-            prod(self.call.shape[:2]) * self.call.shape[3]
-        )
-        rows_of_scores = []
-        for rows, weights in self._weights(chosen, norms, step):
-            kept = None if self.is_cross else own[:, rows]
-            some_values = values[:, :, : weights.shape[-1]]
-            scores = fused(weights, some_values, kept, total[:, rows], rows.start, half=half)
-            rows_of_scores.append(self._pad(scores, -1))
-        return torch.cat(rows_of_scores, dim=1)
 
     @property
     def _projects_first(self) -> bool:
@@ -265,13 +256,24 @@ class LayerContributions:
         """
         return self._branch.gate is None and self.call.shape[1] <= self.residual.shape[-1]
 
-    def _project(self, heads: slice, norms: int) -> Tensor:
+    def project_values(self, heads: slice, norms: int) -> Tensor:
         """The projected values [batch, heads, keys, hidden]."""
         assert self.call.value is not None
-        values = _precise(self.call.for_heads(self.call.value, heads))
-        return self._transform(values @ self._matrix(heads), norms)
+        return _precise(self.call.for_heads(self.call.value, heads)) @ self.matrix(heads, norms)
 
-    def _weights(self, heads: slice, norms: int, step: int) -> Iterator[tuple[slice, Tensor]]:
+    def factor(self, norms: int) -> Tensor:
+        """What multiplies all contributions to a query, [batch, queries]."""
+        factor = torch.ones_like(self.residual[..., 0])
+        for scale in self._scales(norms):
+            factor = factor * scale[..., 0].to(factor)
+        return factor
+
+    def _scales(self, norms: int) -> list[Tensor]:
+        """The factors of queries, [batch, queries, 1] each."""
+        scales = (self._branch.scale, *(norm.scale for norm in self._norms[:norms]))
+        return [scale for scale in scales if scale is not None]
+
+    def weight_blocks(self, heads: slice, norms: int, step: int) -> Iterator[tuple[slice, Tensor]]:
         """Some queries at a time, and their weights [batch, heads, queries, keys].
 
         With the factors of queries. Keys after the last query are left out if attention is causal.
@@ -283,9 +285,8 @@ class LayerContributions:
             rows = slice(first, min(first + step, n_queries))
             keys = slice(0, rows.stop if is_causal else n_keys)
             weights = self.call.weights(heads, rows)[..., keys].to(self.residual.dtype)
-            for scale in (self._branch.scale, *(norm.scale for norm in self._norms[:norms])):
-                if scale is not None:
-                    weights = weights * scale[:, None, rows].to(weights)
+            for scale in self._scales(norms):
+                weights = weights * scale[:, None, rows].to(weights)
             yield rows, weights
 
     def _blocks(self, heads: Heads, norms: int) -> Iterator[tuple[slice, Tensor]]:
@@ -294,19 +295,19 @@ class LayerContributions:
         Keys after the last query of a block are left out if attention is causal.
         """
         chosen = _choose_heads(heads, self.call)
-        matrix = self._matrix(chosen)
+        matrix = self.matrix(chosen, norms)
         batch, n_heads, _, n_keys = self.call.shape
         assert self.call.value is not None
         width = self.call.value.shape[-1]
         if self._projects_first:
-            values = self._project(chosen, norms)
+            values = self.project_values(chosen, norms)
         else:
             values = _precise(
                 self.call.for_heads(self.call.value, chosen)
             )  # [batch, heads, keys, w]
         size = BLOCK_SIZE.get(self.call.device.type, BLOCK_SIZE["cuda"])
         longest = max(matrix.shape[-1], matrix.shape[0] * matrix.shape[1])
-        for rows, weights in self._weights(chosen, norms, size // (batch * n_keys * longest)):
+        for rows, weights in self.weight_blocks(chosen, norms, size // (batch * n_keys * longest)):
             some_values = values[:, :, : weights.shape[-1]]
             if self._projects_first:
                 yield rows, torch.einsum("bhqk,bhkd->bqkd", weights, some_values)
@@ -316,13 +317,7 @@ class LayerContributions:
                 # The gate of a query acts on the output of each head, before the projection.
                 gate = self._branch.gate[:, rows].reshape(batch, -1, 1, n_heads, width)
                 gated = gated * gate[:, :, :, chosen].to(gated)
-            yield rows, self._transform(gated.flatten(-2) @ matrix.flatten(0, 1), norms)
-
-    def _transform(self, vectors: Tensor, norms: int) -> Tensor:
-        """Apply what normalizations do alike at all positions."""
-        for norm in self._norms[:norms]:
-            vectors = norm.transform(vectors)
-        return vectors
+            yield rows, gated.flatten(-2) @ matrix.flatten(0, 1)
 
     def _pad(self, parts: Tensor, axis: int) -> Tensor:
         """Add zeros for the keys that were left out, along an axis."""
@@ -333,8 +328,11 @@ class LayerContributions:
         shape[axis] = missing
         return torch.cat([parts, parts.new_zeros(shape)], axis)
 
-    def _matrix(self, heads: slice) -> Tensor:
-        """The output projection of each head, [heads, width, hidden]."""
+    def matrix(self, heads: slice, norms: int = 0) -> Tensor:
+        """The output projection of each head, [heads, width, hidden].
+
+        norms: how many normalizations to apply, as far as they do the same at all positions.
+        """
         _, n_heads, _, _ = self.call.shape
         assert self.call.value is not None
         width = self.call.value.shape[-1]
@@ -344,7 +342,27 @@ class LayerContributions:
             matrix = torch.eye(n_heads * width, device=self.call.device)
         if branch.gain is not None:
             matrix = matrix * branch.gain
-        return matrix.reshape(n_heads, width, -1)[heads].to(self.residual.dtype)
+        matrix = matrix.reshape(n_heads, width, -1)[heads].to(self.residual.dtype)
+        for norm in self._norms[:norms]:
+            matrix = norm.transform(matrix)
+        return matrix
+
+
+def check_sums(errors: Sequence[SumError], model: nn.Module) -> None:
+    """Raise AttentionError unless contributions add up; after the run, so that a GPU waits once."""
+    if not errors:
+        return
+    device = errors[0].error.device
+    found = torch.stack([error.error.to(device) for error in errors]).tolist()
+    for error, (_, layer, tolerance) in zip(found, errors, strict=True):
+        if error <= tolerance:
+            continue
+        raise AttentionError(
+            f"the contributions in {layer} of {describe_model(model)} differ from what the "
+            f"model added by {error:.2g} of its length",
+            expected="contributions that add up to what the model added",
+            fix="Use edges='attention', 'value' or 'gradient', and report the model.",
+        )
 
 
 def _choose_heads(heads: Heads, call: AttentionCall) -> slice:

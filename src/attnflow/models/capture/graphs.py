@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnflow.arrays import to_numpy
+from attnflow.arrays import dtype_name, to_numpy
 from attnflow.attentions import (
+    ROW_SUM_TOLERANCE,
     Kept,
     check_rows,
     cut_layer,
@@ -296,12 +297,18 @@ def _build_stack(
     """
     n = layers[0].shape[-1]
     stacked = layers[0].new_empty(len(layers), n, n)
-    for i, layer in enumerate(layers):
-        matrix = stacked[i].copy_(layer)
-        if causal is None:
-            matrix.diagonal().add_(matrix.sum(-1) == 0)  # rows of 0 attend to themselves
-            check_rows(matrix, f"layer {i + 1}", leading="example")
-            matrix.div_(matrix.sum(-1, keepdim=True))
+    for matrix, layer in zip(stacked, layers, strict=True):
+        matrix.copy_(layer)
+    if causal is None:
+        sums = stacked.sum(-1)
+        stacked.diagonal(dim1=1, dim2=2).add_(sums == 0)  # rows of 0 attend to themselves
+        sums = torch.where(sums == 0, 1.0, sums)
+        # All layers at once, because a GPU has to wait for each answer.
+        tolerance = ROW_SUM_TOLERANCE[dtype_name(stacked)]
+        if not bool((stacked.amin() >= 0) & ((sums - 1).abs() <= tolerance).all()):
+            for i, matrix in enumerate(stacked):
+                check_rows(matrix, f"layer {i + 1}", leading="example")
+        stacked.div_(sums.unsqueeze(-1))
     causal = resolve_causal(stacked, None) if causal is None else causal and n > 1
     return AttentionGraph.from_checked(stacked, label_tokens(tokens, n), residual_weight, causal)
 

@@ -13,12 +13,30 @@ import torch
 from torch import Tensor
 
 from attnflow.maxflow.jit import fused, pointer
+from attnflow.models.capture.contributions import LayerContributions
 
 # The values of all heads at one key should stay in the first cache, so that features are taken in
 # tiles: so many numbers for all heads together.
 TILE_SIZE = 6144
 
 WORK_PER_THREAD = 2**24  # multiplications
+BLOCK_SIZE = 2**23  # weights of all heads that are in memory at once
+
+
+def score_layer(layer: LayerContributions, heads: slice, norms: int) -> Tensor:
+    """The scores of `attnflow.edges.alti` for some heads of a layer, [batch, queries, keys]."""
+    values = layer.project_values(heads, norms)
+    own, total = layer.own(norms), layer.total(norms)
+    batch, n_heads, n_queries, n_keys = layer.call.shape
+    scores = values.new_zeros(batch, n_queries, n_keys)
+    step = BLOCK_SIZE // (batch * n_heads * n_keys)
+    for rows, weights in layer.weight_blocks(heads, norms, step):
+        kept = None if layer.is_cross else own[:, rows]
+        seen = weights.shape[-1]  # keys after the last query are left out if attention is causal
+        scores[:, rows, :seen] = score_proximity(
+            weights, values[:, :, :seen], kept, total[:, rows], rows.start
+        )
+    return scores
 
 
 def score_proximity(

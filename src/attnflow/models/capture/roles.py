@@ -5,7 +5,7 @@ them is outside the graph. `Roles` also refuses models whose calls do not form o
 CLIP, which runs two stacks side by side.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, Literal, TypeAlias
@@ -33,10 +33,11 @@ class Roles:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        encoder, decoder = _find_encoder_decoder(model)
+        self.named = dict(model.named_modules())
+        encoder, decoder = _find_encoder_decoder(self.named.values())
         self.encoder = set() if encoder is None else {id(module) for module in encoder.modules()}
         self.decoder = set() if decoder is None else {id(module) for module in decoder.modules()}
-        language = None if self.decoder else _find_language_model(model)
+        language = None if self.decoder else _find_language_model(self.named.values())
         self.stack = None if language is None else {id(module) for module in language.modules()}
         self.modules: list[nn.Module | None] = []
         self.runs: dict[str, int] = {}  # how often each model of transformers inside ran
@@ -64,7 +65,7 @@ class Roles:
 
         hooks = [
             module.register_forward_pre_hook(make_counter(name))
-            for name, module in self.model.named_modules()
+            for name, module in self.named.items()
             if _is_transformers_model(module)
         ]
         try:
@@ -168,11 +169,9 @@ class Roles:
 
     def _towers(self) -> dict[str, list[tuple[int, int, int, int]]]:
         """The shapes of all calls, by the name of the innermost model of transformers."""
-        names = {id(module): name for name, module in self.model.named_modules()}
-        models = sorted(
-            (name for name, module in self.model.named_modules() if _is_transformers_model(module)),
-            key=len,
-        )
+        names = {id(module): name for name, module in self.named.items()}
+        models = [name for name, module in self.named.items() if _is_transformers_model(module)]
+        models.sort(key=len)
         towers: dict[str, list[tuple[int, int, int, int]]] = {}
         for module, shape in zip(self.modules, self.shapes, strict=True):
             path = names.get(id(module), "")
@@ -185,9 +184,11 @@ def _returned_by_encoder(call: AttentionCall) -> bool:
     return isinstance(call, ReturnedCall) and call.role == "encoder"
 
 
-def _find_encoder_decoder(model: nn.Module) -> tuple[nn.Module | None, nn.Module | None]:
+def _find_encoder_decoder(
+    modules: Iterable[nn.Module],
+) -> tuple[nn.Module | None, nn.Module | None]:
     """The encoder and the decoder of an encoder-decoder, also inside wrappers."""
-    for module in model.modules():
+    for module in modules:
         if isinstance(module, nn.Transformer):
             return module.encoder, module.decoder
         config = getattr(module, "config", None)
@@ -198,9 +199,9 @@ def _find_encoder_decoder(model: nn.Module) -> tuple[nn.Module | None, nn.Module
     return None, None
 
 
-def _find_language_model(model: nn.Module) -> nn.Module | None:
+def _find_language_model(modules: Iterable[nn.Module]) -> nn.Module | None:
     """The decoder inside a model that puts image or audio tokens among those of the text."""
-    for module in model.modules():
+    for module in modules:
         config = getattr(module, "config", None)
         if not _is_transformers_model(module) or not hasattr(config, "text_config"):
             continue
@@ -212,7 +213,8 @@ def _find_language_model(model: nn.Module) -> nn.Module | None:
 
 def _is_transformers_model(module: nn.Module) -> bool:
     """Whether the module is a model of transformers, which is not imported here."""
-    return hasattr(module, "config") and hasattr(module, "set_attn_implementation")
+    # The class first: an attribute that a module lacks is slow to look up.
+    return hasattr(type(module), "set_attn_implementation") and hasattr(module, "config")
 
 
 def _list_layers(layers: Mapping[int, str]) -> str:

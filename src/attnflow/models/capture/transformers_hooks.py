@@ -229,7 +229,8 @@ def _has_own_layers(model: PreTrainedModel) -> bool:
 def _configs(model: nn.Module) -> list[Any]:
     """Every configuration that modules of the model may read, each once."""
     configs: dict[int, Any] = {}
-    waiting: list[Any] = [module.config for module in model.modules() if hasattr(module, "config")]
+    attributes = map(vars, model.modules())
+    waiting: list[Any] = [some["config"] for some in attributes if "config" in some]
     while waiting:
         config = waiting.pop()
         if id(config) in configs or not hasattr(config, "_attn_implementation_internal"):

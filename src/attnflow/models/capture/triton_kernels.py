@@ -21,6 +21,7 @@ NO_MASK, BOOLEAN, ADDITIVE = 0, 1, 2
 # Tiles of queries and keys, warps and stages, by the bytes of a number of the model. Tiles of heads
 # wider than 128 must be smaller, to fit into shared memory.
 ROW_TILES = {2: (64, 128, 8, 3), 4: (64, 64, 4, 2)}
+ONE_ROW_TILES = {2: (64, 128, 4, 3), 4: (64, 64, 4, 2)}
 MEAN_TILES = {2: (128, 128, 8, 3), 4: (64, 64, 4, 2)}
 WIDE_TILES = {2: (64, 64, 4, 2), 4: (32, 32, 4, 2)}
 MANY_ROWS = 64  # how many rows are multiplied at a time
@@ -114,8 +115,8 @@ def _multiply_rows_kernel(
     of its weights. rows: [batch, queries, rows], used if padded_rows > 1.
     out: [batch, heads, rows, keys].
 
-    Programs that run at the same time read the queries of one head, which fit into the cache of the
-    GPU for long inputs too; those of all heads that share keys do not.
+    Programs that run at the same time read the queries of one head, the last ones first: so they
+    read the same queries, whose tiles are in the cache of the GPU then.
     """
     tile = tl.program_id(0)
     example = tl.program_id(1) // n_heads
@@ -148,7 +149,9 @@ def _multiply_rows_kernel(
     for part in tl.static_range(2):  # tiles on the diagonal, then the others
         begin = first if part == 0 else edge
         end = edge if part == 0 else last
-        for start in range(begin, end, tile_q):
+        n_tiles = (end - begin + tile_q - 1) // tile_q
+        for i in range(n_tiles):
+            start = begin + (n_tiles - 1 - i) * tile_q
             queries = start + tl.arange(0, tile_q)
             inside = queries < n_queries
             query_tile = tl.load(
@@ -430,7 +433,7 @@ def multiply_rows(rows: Tensor, call: Any) -> Tensor:
         shifts = (shift - some.log2() if n_rows == 1 else shift).contiguous()
         padded = 1 if n_rows == 1 else max(16, triton.next_power_of_2(n_rows))
         out = rows.new_empty(batch, n_heads, n_rows, n_keys, dtype=torch.float32)
-        tile_q, tile_k, warps, stages = _tiles(ROW_TILES, call)
+        tile_q, tile_k, warps, stages = _tiles(ONE_ROW_TILES if n_rows == 1 else ROW_TILES, call)
         arguments, constants = _arguments(call)
         query, key, mask, *numbers = arguments
         strides, sizes, scalars = numbers[:10], numbers[10:13], numbers[13:]

@@ -1,28 +1,182 @@
 """ALTI edges on NVIDIA GPUs, compiled with Triton.
 
-The vectors of all pairs of positions are never in memory: each program sums the distances of one
-tile of queries to some keys over the features, with the sum over heads on the matrix units.
+The vectors of all pairs of positions are never in memory. `head_weights` writes the weights of all
+heads, keys before queries. `score_proximity` has one program for each tile of queries and features:
+it keeps the tile of y in registers, goes through the keys, and sums how much shorter y is without
+each of them, with the sum over heads on the matrix units.
+
+Models in half precision are computed in float16, with sums in float32. bfloat16 would be too coarse
+for projected values, so they are scaled to the range of float16.
 """
+
+from math import log2
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-# Tiles of queries, keys and features, warps and stages, by the bytes of a value.
-TILES = {2: (128, 8, 64, 8, 2), 4: (64, 4, 64, 4, 2)}
-LARGEST = 1024.0  # of values in float16
+from attnflow.models.capture.call import AttentionCall, DotProductCall
+from attnflow.models.capture.contributions import LayerContributions
+from attnflow.models.capture.fused_attention import has_kernels
+from attnflow.models.capture.triton_kernels import _arguments, _scores, log_sum_exp
+
+# Tiles of queries and features, warps and stages, by the bytes of a value.
+TILES = {2: (64, 128, 4, 3), 4: (64, 64, 4, 2)}
+# Tiles of queries and keys for the weights of heads.
+WEIGHT_TILES = {2: (128, 64, 4, 2), 4: (64, 32, 4, 2)}
+REGISTERS = 168  # of a thread, so that three programs run side by side
+SUM_TILE = (64, 32)  # of queries and keys, for the sums over features
+BLOCK_SIZE = 2**27  # weights of all heads that are in memory at once
+# In float16, weights are multiplied by the first, so that small ones keep their digits, and no
+# projected value is larger than the second.
+WEIGHT_SCALE, LARGEST = 4096.0, 2.0**15
+
+
+@triton.jit
+def _head_weights_kernel(
+    query,
+    key,
+    shift,
+    mask,
+    out,
+    query_batch,
+    query_head,
+    query_row,
+    key_batch,
+    key_head,
+    key_row,
+    mask_batch,
+    mask_head,
+    mask_queries,
+    mask_keys,
+    n_heads,
+    n_queries,
+    n_keys,
+    factor,
+    softcap,
+    window,
+    first,
+    n_rows,
+    width: tl.constexpr,
+    padded_width: tl.constexpr,
+    shared: tl.constexpr,
+    causal: tl.constexpr,
+    mask_kind: tl.constexpr,
+    has_softcap: tl.constexpr,
+    has_window: tl.constexpr,
+    precision: tl.constexpr,
+    tile_q: tl.constexpr,
+    tile_k: tl.constexpr,
+):
+    """One tile of the weights of one head.
+
+    shift: [batch, heads, queries], log-sum-exp times log2(e).
+    out: [batch, heads, keys, rows], of the queries from `first` on. With causal attention, tiles
+    that no query sees are left out.
+    """
+    example = tl.program_id(2) // n_heads
+    head = tl.program_id(2) % n_heads
+    rows = tl.program_id(1) * tile_q + tl.arange(0, tile_q)
+    keys = tl.program_id(0) * tile_k + tl.arange(0, tile_k)
+    queries = first + rows
+    weights = tl.zeros([tile_k, tile_q], dtype=tl.float32)
+    reached = True
+    last = first + (tl.program_id(1) + 1) * tile_q
+    if causal:
+        reached = tl.program_id(0) * tile_k < last
+    if has_window:
+        before = last - tile_q - (tl.program_id(0) + 1) * tile_k
+        reached = tl.maximum(before, tl.program_id(0) * tile_k - last) <= window
+    if reached:
+        features = tl.arange(0, padded_width)
+        key_start = key + example.to(tl.int64) * key_batch + (head // shared) * key_head
+        key_tile = tl.load(
+            key_start + keys[:, None].to(tl.int64) * key_row + features[None, :],
+            mask=(keys[:, None] < n_keys) & (features[None, :] < width),
+            other=0.0,
+        )
+        query_start = query + example.to(tl.int64) * query_batch + head * query_head
+        query_tile = tl.load(
+            query_start + queries[None, :].to(tl.int64) * query_row + features[:, None],
+            mask=(queries[None, :] < n_queries) & (features[:, None] < width),
+            other=0.0,
+        )
+        scores = _scores(
+            key_tile,
+            query_tile,
+            mask + example.to(tl.int64) * mask_batch + head * mask_head,
+            queries[None, :],
+            keys[:, None],
+            n_queries,
+            n_keys,
+            softcap,
+            mask_queries,
+            mask_keys,
+            factor,
+            causal,
+            mask_kind,
+            has_softcap,
+            precision,
+            True,
+        )
+        shifts = tl.load(
+            shift + (example * n_heads + head).to(tl.int64) * n_queries + queries,
+            mask=queries < n_queries,
+            other=float("inf"),
+        )
+        weights = tl.exp2(scores - shifts[None, :])
+    if reached or not causal:
+        out_start = out + (example * n_heads + head).to(tl.int64) * n_keys * n_rows
+        tl.store(
+            out_start + keys[:, None].to(tl.int64) * n_rows + rows[None, :],
+            weights.to(out.dtype.element_ty),
+            mask=(keys[:, None] < n_keys) & (rows[None, :] < n_rows),
+        )
+
+
+@triton.jit
+def _score_key(
+    key,
+    weight_cells,
+    value_cells,
+    own_cells,
+    out_cells,
+    goal,
+    minus,
+    length,
+    queries,
+    first,
+    n_queries,
+    n_features,
+    has_weight,
+    has_value,
+    features,
+    is_own: tl.constexpr,
+    precision: tl.constexpr,
+):
+    """Score one key for a tile of queries and features."""
+    weight_tile = tl.load(weight_cells + key * n_queries, mask=has_weight, other=0)
+    value_tile = tl.load(value_cells + key * n_features, mask=has_value, other=0)
+    moved = tl.dot(tl.trans(weight_tile), value_tile, input_precision=precision)
+    rest = goal + minus[:, None] * moved
+    if is_own:  # one of the queries may be this key, which keeps its residual stream
+        query = key - first
+        seen = (features < n_features) & (query >= 0) & (query < n_queries)
+        own = tl.load(own_cells + query * n_features, mask=seen, other=0)
+        rest -= tl.where(queries[:, None] == query, own[None, :], 0.0)
+    distance = tl.sum(tl.abs(rest), 1)
+    tl.store(out_cells + key * n_queries, length - distance, mask=queries < n_queries)
 
 
 @triton.jit
 def _proximity_kernel(
     weights,
     values,
-    total,
     own,
-    lengths,
+    total,
+    factor,
     out,
-    scale,
     n_queries,
     n_keys,
     n_features,
@@ -30,70 +184,193 @@ def _proximity_kernel(
     has_own: tl.constexpr,
     n_heads: tl.constexpr,
     padded_heads: tl.constexpr,
+    causal: tl.constexpr,
     precision: tl.constexpr,
     tile_q: tl.constexpr,
-    tile_k: tl.constexpr,
     tile_d: tl.constexpr,
 ):
-    """One tile of queries and some keys.
+    """One tile of queries and features: all keys.
 
-    weights: [batch, keys, queries, heads]. values: [batch, keys, heads, features], divided by
-    scale. total, own: [batch, queries, features]. lengths: [batch, queries], L1 norms of total.
-    out: [batch, queries, keys].
+    weights: [batch, heads, keys, queries]. values: [batch, heads, keys, features].
+    own: [batch, queries, features], added to T for key first + query.
+    total: [batch, queries, features], y. factor: [batch, queries], of the sums over heads.
+    out: [batch, tiles of features, keys, queries], the sums of |y| - |y - T| over each tile. With
+    causal attention, keys that no query of a tile sees are left out.
     """
-    start_key = tl.program_id(0) * tile_k
-    tile = tl.program_id(1)
+    part = tl.program_id(0)
+    tile = tl.num_programs(1) - 1 - tl.program_id(1)  # with a causal mask the longest come first
     example = tl.program_id(2).to(tl.int64)
     queries = tile * tile_q + tl.arange(0, tile_q)
-    inside = queries < n_queries
+    features = part * tile_d + tl.arange(0, tile_d)
     heads = tl.arange(0, padded_heads)
-    present = inside[:, None] & (heads[None, :] < n_heads)
-    columns = tl.arange(0, tile_k)
-    cells = weights + queries[:, None] * n_heads + heads[None, :]
-    connected = 0.0
-    for i in range(tile_k):
-        key = tl.minimum(start_key + i, n_keys - 1)  # columns beyond the last key are not stored
-        place = (example * n_keys + key) * n_queries * n_heads
-        seen = tl.load(cells + place, mask=present, other=0.0)
-        connected = tl.maximum(connected, tl.max(tl.max(tl.abs(seen.to(tl.float32)), 1), 0))
-    own_start = first + tile * tile_q
-    holds_own = (own_start < start_key + tile_k) & (start_key < own_start + tile_q) & has_own
-    distance = tl.zeros([tile_q, tile_k], dtype=tl.float32)
-    length = tl.load(lengths + example * n_queries + queries, mask=inside, other=0.0)
-    if (connected > 0) | holds_own:
-        factor = tl.load(scale)
-        for start in range(0, n_features, tile_d):
-            features = start + tl.arange(0, tile_d)
-            place = (example * n_queries + queries[:, None]) * n_features + features[None, :]
-            here = inside[:, None] & (features[None, :] < n_features)
-            goal = tl.load(total + place, mask=here, other=0.0)
-            for i in range(tile_k):
-                key = tl.minimum(start_key + i, n_keys - 1)
-                weight_tile = tl.load(
-                    cells + (example * n_keys + key) * n_queries * n_heads, mask=present, other=0.0
-                )
-                value_tile = tl.load(
-                    values
-                    + (example * n_keys + key) * n_heads * n_features
-                    + heads[:, None] * n_features
-                    + features[None, :],
-                    mask=(heads[:, None] < n_heads) & (features[None, :] < n_features),
-                    other=0.0,
-                )
-                rest = goal - factor * tl.dot(weight_tile, value_tile, input_precision=precision)
-                if holds_own:
-                    is_own = first + queries == key
-                    rest -= tl.load(own + place, mask=here & is_own[:, None], other=0.0)
-                part = tl.sum(tl.abs(rest), 1)
-                distance += tl.where(columns[None, :] == i, part[:, None], 0.0)
-        scores = tl.maximum(length[:, None] - distance, 0.0)
-    else:
-        scores = distance
-    tl.store(
-        out + (example * n_queries + queries[:, None]) * n_keys + start_key + columns[None, :],
-        scores,
-        mask=inside[:, None] & (start_key + columns[None, :] < n_keys),
+    inside = queries < n_queries
+    goal = tl.load(
+        total + (example * n_queries + queries[:, None]) * n_features + features[None, :],
+        mask=inside[:, None] & (features[None, :] < n_features),
+        other=0.0,
     )
+    # Negative, because a subtraction would need an instruction more for each number.
+    minus = -tl.load(factor + example * n_queries + queries, mask=inside, other=0.0)
+    # A product with zeros has the layout of those below: without it, each of them would go through
+    # shared memory. Sums over the same layout are equal to the last bit for keys without weight.
+    no_weights = tl.zeros([tile_q, padded_heads], dtype=weights.dtype.element_ty)
+    no_values = tl.zeros([padded_heads, tile_d], dtype=weights.dtype.element_ty)
+    goal = tl.dot(no_weights, no_values, acc=goal, input_precision=precision)
+    length = tl.sum(tl.abs(goal), 1)
+    rows = (example * n_heads + heads[:, None]) * n_keys
+    weight_cells = weights + rows * n_queries + queries[None, :]
+    has_weight = (heads[:, None] < n_heads) & inside[None, :]
+    value_cells = values + rows * n_features + features[None, :]
+    has_value = (heads[:, None] < n_heads) & (features[None, :] < n_features)
+    own_cells = own + example * n_queries * n_features + features
+    out_cells = out + (example * tl.num_programs(0) + part) * n_keys * n_queries + queries
+    last = n_keys
+    if causal:
+        last = tl.minimum(n_keys, first + (tile + 1) * tile_q)
+    own_start = last
+    own_end = last
+    if has_own:
+        own_start = tl.minimum(last, first + tile * tile_q)
+        own_end = tl.minimum(last, first + (tile + 1) * tile_q)
+    # The keys before the queries, those that are queries, and those after them.
+    for section in tl.static_range(3 if has_own and not causal else 2 if has_own else 1):
+        begin = 0 if section == 0 else own_start if section == 1 else own_end
+        end = own_start if section == 0 else own_end if section == 1 else last
+        for key in range(begin, end):
+            _score_key(
+                key,
+                weight_cells,
+                value_cells,
+                own_cells,
+                out_cells,
+                goal,
+                minus,
+                length,
+                queries,
+                first,
+                n_queries,
+                n_features,
+                has_weight,
+                has_value,
+                features,
+                section == 1,
+                precision,
+            )
+
+
+@triton.jit
+def _sum_kernel(
+    parts,
+    out,
+    n_parts,
+    n_queries,
+    n_keys,
+    first,
+    causal: tl.constexpr,
+    tile_q: tl.constexpr,
+    tile_k: tl.constexpr,
+):
+    """One tile of scores: the sum over tiles of features, 0 where it is negative or not visible.
+
+    parts: [batch, tiles of features, keys, queries]. out: [batch, queries, keys].
+    """
+    example = tl.program_id(2).to(tl.int64)
+    keys = tl.program_id(0) * tile_k + tl.arange(0, tile_k)
+    queries = tl.program_id(1) * tile_q + tl.arange(0, tile_q)
+    inside = (keys[:, None] < n_keys) & (queries[None, :] < n_queries)
+    visible = inside
+    if causal:
+        visible = inside & (keys[:, None] <= first + queries[None, :])
+    cells = parts + example * n_parts * n_keys * n_queries + keys[:, None] * n_queries + queries
+    total = tl.zeros([tile_k, tile_q], dtype=tl.float32)
+    for _ in range(n_parts):
+        total += tl.load(cells, mask=visible, other=0.0)
+        cells += n_keys * n_queries
+    tl.store(
+        out + (example * n_queries + queries[None, :]) * n_keys + keys[:, None],
+        tl.maximum(total, 0.0),
+        mask=inside,
+    )
+
+
+def score_layer(layer: LayerContributions, heads: slice, norms: int) -> Tensor:
+    """The scores of `attnflow.edges.alti` for some heads of a layer, [batch, queries, keys]."""
+    call = layer.call
+    assert call.value is not None
+    batch, n_heads, n_queries, n_keys = call.shape
+    own, total = layer.own(norms), layer.total(norms)
+    half = call.value.dtype.itemsize == 2
+    values, matrix, scale = _narrow(call.value, layer.matrix(heads, norms), half)
+    projected = call.for_heads(values, heads) @ matrix
+    factor = layer.factor(norms) * scale
+    causal = isinstance(call, DotProductCall) and call.causal
+    step = max(BLOCK_SIZE // (batch * n_heads * n_keys), 1)
+    blocks = []
+    for first in range(0, n_queries, step):
+        rows = slice(first, min(first + step, n_queries))
+        weights = _weights(call, heads, rows, values.dtype)
+        kept = None if layer.is_cross else own[:, rows]
+        some = (total[:, rows], factor[:, rows])
+        blocks.append(score_proximity(weights, projected, kept, *some, first=first, causal=causal))
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
+
+
+def _narrow(values: Tensor, matrix: Tensor, half: bool) -> tuple[Tensor, Tensor, Tensor | float]:
+    """Values and output projection in the precision of products, and what to multiply results by.
+
+    values: [batch, key heads, keys, width]. matrix: [heads, width, features].
+    """
+    if not half:
+        return values.to(matrix.dtype), matrix, 1.0
+    tiny = torch.finfo(torch.float32).tiny
+    largest = LARGEST / triton.next_power_of_2(values.shape[-1])
+    narrow, scale = [], 1 / (largest * WEIGHT_SCALE)
+    for part, goal in ((values, 1.0), (matrix, largest)):
+        length = torch.linalg.vector_norm(part, float("inf")).float().clamp_min(tiny)
+        length = length.log2().ceil().exp2()  # scaling by a power of two rounds nothing
+        half_part = torch.empty_like(part, dtype=torch.float16)
+        narrow.append(torch.mul(part, goal / length, out=half_part))
+        scale = length * scale
+    return narrow[0], narrow[1], scale
+
+
+def _weights(call: AttentionCall, heads: slice, rows: slice, dtype: torch.dtype) -> Tensor:
+    """The weights of some heads and queries, [batch, heads, keys, queries]: keys come first.
+
+    dtype: float16, for which they are multiplied by WEIGHT_SCALE, or that of the weights.
+    """
+    scale = WEIGHT_SCALE if dtype == torch.float16 else 1.0
+    if isinstance(call, DotProductCall) and has_kernels(call) and call.sinks is None:
+        return head_weights(call, rows, dtype, scale)[:, heads].contiguous()
+    weights = call.weights(heads, rows) * scale
+    return weights.to(dtype).transpose(2, 3).contiguous()
+
+
+def head_weights(call: DotProductCall, rows: slice, dtype: torch.dtype, scale: float) -> Tensor:
+    """The weights of some queries times a scale, [batch, heads, keys, queries]."""
+    batch, n_heads, _, n_keys = call.shape
+    out = call.query.new_empty(batch, n_heads, n_keys, rows.stop - rows.start, dtype=dtype)
+    tile_q, tile_k, warps, stages = WEIGHT_TILES[call.query.element_size()]
+    shift = log_sum_exp(call) - log2(scale)
+    (query, key, mask, *numbers), constants = _arguments(call)
+    grid = (triton.cdiv(n_keys, tile_k), triton.cdiv(out.shape[-1], tile_q), batch * n_heads)
+    with torch.cuda.device(out.device) if out.is_cuda else torch.no_grad():
+        _head_weights_kernel[grid](
+            query,
+            key,
+            shift.contiguous(),
+            mask,
+            out,
+            *numbers,
+            rows.start,
+            out.shape[-1],
+            **constants,
+            tile_q=tile_q,
+            tile_k=tile_k,
+            num_warps=warps,
+            num_stages=stages,
+        )
+    return out
 
 
 def score_proximity(
@@ -101,45 +378,58 @@ def score_proximity(
     values: Tensor,
     own: Tensor | None,
     total: Tensor,
-    first: int = 0,
+    factor: Tensor,
     *,
-    half: bool = False,
+    first: int = 0,
+    causal: bool = False,
 ) -> Tensor:
-    """The scores of `attnflow.models.capture.proximity.score_proximity`.
+    """Return max(0, |y_i| - |y_i - T_ij|) with L1 norms, [batch, queries, keys].
 
-    half: compute products of weights and values in float16; sums and distances are float32.
+    T_ij is factor_i times the sum over heads of weight_ij * value_j, and for j = first + i also
+    own_i. weights: [batch, heads, keys, queries]. values: [batch, heads, keys, features].
+    own: [batch, queries, features], or None if keys are positions of another sequence.
+    total: [batch, queries, features], the vectors y. factor: [batch, queries].
+    causal: whether query i sees keys up to first + i only; the others get 0.
     """
-    batch, n_heads, n_queries, n_keys = weights.shape
-    scale = total.new_ones(1)
-    if half:
-        tiny = torch.finfo(values.dtype).tiny
-        scale = (values.abs().amax() / LARGEST).clamp_min(tiny).reshape(1)
-        values = (values / scale).to(torch.float16)
-    by_key = weights.permute(0, 3, 2, 1).to(values.dtype).contiguous()
+    batch, n_heads, n_keys, n_queries = weights.shape
+    n_features = total.shape[-1]
+    tile_q, tile_d, warps, stages = TILES[values.element_size()]
+    n_parts = triton.cdiv(n_features, tile_d)
+    parts = total.new_empty(batch, n_parts, n_keys, n_queries, dtype=torch.float32)
     out = total.new_empty(batch, n_queries, n_keys, dtype=torch.float32)
-    tile_q, tile_k, tile_d, warps, stages = TILES[values.element_size()]
-    grid = (triton.cdiv(n_keys, tile_k), triton.cdiv(n_queries, tile_q), batch)
+    sum_q, sum_k = SUM_TILE
     with torch.cuda.device(out.device) if out.is_cuda else torch.no_grad():
-        _proximity_kernel[grid](
-            by_key,
-            values.transpose(1, 2).contiguous(),
-            total.contiguous(),
+        _proximity_kernel[n_parts, triton.cdiv(n_queries, tile_q), batch](
+            weights,
+            values,
             total if own is None else own.contiguous(),
-            total.abs().sum(-1),
-            out,
-            scale,
+            total.contiguous(),
+            factor.contiguous(),
+            parts,
             n_queries,
             n_keys,
-            total.shape[-1],
+            n_features,
             first,
             has_own=own is not None,
             n_heads=n_heads,
             padded_heads=max(16, triton.next_power_of_2(n_heads)),
-            precision="ieee" if half else "tf32x3",
+            causal=causal,
+            precision="ieee" if values.element_size() == 2 else "tf32x3",
             tile_q=tile_q,
-            tile_k=tile_k,
             tile_d=tile_d,
             num_warps=warps,
             num_stages=stages,
+            maxnreg=REGISTERS,
+        )
+        _sum_kernel[triton.cdiv(n_keys, sum_k), triton.cdiv(n_queries, sum_q), batch](
+            parts,
+            out,
+            n_parts,
+            n_queries,
+            n_keys,
+            first,
+            causal=causal,
+            tile_q=sum_q,
+            tile_k=sum_k,
         )
     return out

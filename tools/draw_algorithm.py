@@ -66,7 +66,7 @@ def main() -> None:
     axis.set_ylim(-0.3, TOP + 0.6)
     axis.set_aspect("equal")
     axis.axis("off")
-    with rc_context({"svg.hashsalt": "attnflow"}):  # reproducible file
+    with rc_context({"svg.hashsalt": "attnflow", "svg.fonttype": "none"}):  # reproducible file
         figure.savefig(FIGURE, metadata={"Date": None})
 
 

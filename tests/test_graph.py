@@ -83,6 +83,15 @@ def test_a_model_that_only_looks_back_is_causal():
     assert not AttentionGraph.from_weights(CAUSAL, causal=False).causal
 
 
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+@pytest.mark.parametrize("forward", [1, 2, 3])
+def test_one_layer_that_looks_forward_is_enough(kind, forward):
+    weights = np.repeat(CAUSAL[:1], 4, axis=0)
+    assert AttentionGraph.from_weights(kind(weights)).causal
+    weights[forward] = weights[forward, ::-1, ::-1]
+    assert not AttentionGraph.from_weights(kind(weights)).causal
+
+
 def test_told_to_be_causal_and_looking_forward_is_refused():
     weights = np.concatenate([CAUSAL, CAUSAL[:, ::-1, ::-1]])
     with refusal(AttentionError, "2", "(query 0", "1)"):

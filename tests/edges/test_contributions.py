@@ -1,5 +1,6 @@
 """Edges from contributions: by hand from vectors, then their graphs for whole models."""
 
+from itertools import product
 from typing import Any
 from unittest.mock import Mock
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attnflow import flow, raw_attention, rollout
+from attnflow.edges import alti, value
 from attnflow.edges.registry import EDGES
 from attnflow.errors import InputError
 from attnflow.head_merge import Heads
@@ -20,6 +22,11 @@ from tests.refusal import refusal
 INSIDE = ("norm", "globenc", "alti", "contribution")
 MODELS = ("bert", "llama", "gemma2", "gpt-neox", "vit", "t5", "bart")
 CLOSE: Any = {"rtol": 1e-4, "atol": 1e-5}
+# Scores from vectors, and the same from products of weights.
+PRODUCTS: dict[str, Any] = {
+    "norm": (value._length, value._fused_length),
+    "contribution": (alti._projection, alti._fused_projection),
+}
 
 
 def vectors(name: str) -> tuple[Tensor, Tensor]:
@@ -109,6 +116,27 @@ def test_compiled_alti_agrees_with_blocks(name: str, monkeypatch: pytest.MonkeyP
         for graph, other in zip(graphs, expected, strict=True):
             torch.testing.assert_close(graph.weights, other.weights, rtol=0, atol=1e-5)
     assert compiled.call_count >= 8  # both layers twice, in several blocks
+
+
+@pytest.mark.parametrize("edges", ["norm", "contribution"])
+@pytest.mark.parametrize("name", [*MODELS, "mistral", "gpt-oss"])
+def test_products_agree_with_vectors(
+    name: str, edges: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    implementation = "eager" if name in ("gemma2", "gpt-oss") else "sdpa"
+    model, inputs = TINY[name].make(implementation), TINY[name].inputs((7, 4))
+    function, fused = PRODUCTS[edges]
+    layers, _ = capture_contributions(model, inputs)
+    monkeypatch.setattr(value, "PROJECTED", 100)  # a key or two at a time
+    monkeypatch.setitem(contributions.BLOCK_SIZE, "cpu", 2 * 4 * 7 * 3)  # three queries
+    choices: tuple[Heads, ...] = ("mean", 1)
+    for layer, norms, heads in product(layers, (0, 1, 2), choices):
+        used = Mock(wraps=fused)
+        scores = layer.score(function, heads=heads, norms=norms, fused=used)
+        expected = layer.score(function, heads=heads, norms=norms)
+        assert used.call_count == 1
+        scale = float(expected.nan_to_num().max())  # rows of padding may be nan
+        torch.testing.assert_close(scores, expected, rtol=0, atol=1e-4 * scale, equal_nan=True)
 
 
 @pytest.mark.parametrize("n_heads", [1, 2, 3, 4, 5, 6, 9])

@@ -16,6 +16,9 @@ from attnflow.models.capture.call import AttentionCall, require_values
 from attnflow.models.capture.contributions import LayerContributions
 from attnflow.models.capture.merge import merge_edges
 
+MAX_HEADS = 256  # whose products with each other are stored for each key
+PROJECTED = 2**25  # numbers of projected values that are in memory at once
+
 
 def value_edges(call: AttentionCall, *, heads: Heads) -> Tensor:
     """Return the length of what each key adds to the output of each query, [batch, queries, keys].
@@ -34,15 +37,32 @@ def value_edges(call: AttentionCall, *, heads: Heads) -> Tensor:
     if heads != "mean":
         lengths = torch.linalg.vector_norm(projected, dim=-1)
         return merge_edges(call.weights().abs() * lengths.unsqueeze(-2), heads, call.layer)
-    # |sum_h w_h f_h|^2 = sum_gh w_g w_h f_g.f_h, with a Gram matrix over heads for each key.
-    projected = projected.transpose(1, 2)  # [batch, keys, heads, hidden]
-    gram = projected @ projected.transpose(-1, -2)  # [batch, keys, heads, heads]
+    gram = _gram(projected)
     batch, _, n_queries, n_keys = call.shape
-    squares = gram.new_empty(batch, n_queries, n_keys)
+    lengths = gram.new_empty(batch, n_queries, n_keys)
     for rows in _row_blocks(call):
-        weights = call.weights(rows=rows).permute(0, 3, 2, 1)  # [batch, keys, queries, heads]
-        squares[:, rows] = ((weights @ gram) * weights).sum(-1).transpose(-1, -2)
-    return squares.clamp_min(0).sqrt()
+        lengths[:, rows] = _combined_lengths(call.weights(rows=rows), gram)
+    return lengths
+
+
+def _gram(projected: Tensor) -> Tensor:
+    """The products of the vectors of all heads at each key, [batch, keys, heads, heads].
+
+    |sum_h w_h f_h|^2 = sum_gh w_g w_h f_g.f_h, so that they give the length of any sum over heads.
+    projected: [batch, heads, keys, hidden].
+    """
+    projected = projected.transpose(1, 2)
+    return projected @ projected.transpose(-1, -2)
+
+
+def _combined_lengths(weights: Tensor, gram: Tensor) -> Tensor:
+    """The lengths of weighted sums over heads, [batch, queries, keys].
+
+    weights: [batch, heads, queries, keys]. gram: [batch, keys, heads, heads], perhaps of more keys.
+    """
+    by_key = weights.permute(0, 3, 2, 1)  # [batch, keys, queries, heads]
+    squares = ((by_key @ gram[:, : by_key.shape[1]]) * by_key).sum(-1)
+    return squares.clamp_min_(0).sqrt_().transpose(-1, -2)
 
 
 def _channel_lengths(call: AttentionCall, value: Tensor, matrices: Tensor) -> Tensor:
@@ -66,7 +86,7 @@ def norm_edges(layer: LayerContributions, *, heads: Heads) -> Tensor:
 
     T_ij is what j adds to i through attention, and for j = i also the residual stream.
     """
-    return layer.score(_length, heads=heads)
+    return layer.score(_length, heads=heads, fused=_fused_length)
 
 
 def globenc_edges(layer: LayerContributions, *, heads: Heads) -> Tensor:
@@ -76,7 +96,22 @@ def globenc_edges(layer: LayerContributions, *, heads: Heads) -> Tensor:
     feed-forward layer, whose own output is left out. Models with pre-normalization have none, and
     the edges equal `norm_edges`.
     """
-    return layer.score(_length, heads=heads, norms=2)
+    return layer.score(_length, heads=heads, norms=2, fused=_fused_length)
+
+
+def _fused_length(layer: LayerContributions, heads: slice, norms: int) -> Tensor | None:
+    """The same without the vectors of pairs; None if heads are so many that vectors are faster."""
+    n_heads = layer.call.shape[1]
+    if n_heads > MAX_HEADS:
+        return None
+    values, matrix = layer.values(heads), layer.matrix(heads, norms)
+    step = max(PROJECTED // (values.shape[0] * matrix.shape[0] * matrix.shape[-1]), 1)
+    gram = torch.cat([_gram(part @ matrix) for part in torch.split(values, step, dim=2)], dim=1)
+
+    def products(weights: Tensor, _: slice) -> Tensor:
+        return _combined_lengths(weights, gram)
+
+    return layer.score_products(products, _length, heads, norms)
 
 
 def _length(parts: Tensor, _total: Tensor) -> Tensor:

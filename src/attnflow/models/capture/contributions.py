@@ -38,8 +38,8 @@ MAX_HEADS = 64  # of compiled code for GPUs, whose shared memory holds a tile of
 Score = Callable[[Tensor, Tensor], Tensor]
 
 # The scores [batch, queries, keys] of some heads of a layer, after some normalizations, without the
-# vectors in between.
-FusedScore = Callable[["LayerContributions", slice, int], Tensor]
+# vectors in between; None if the vectors are faster.
+FusedScore = Callable[["LayerContributions", slice, int], Tensor | None]
 
 
 class SumError(NamedTuple):
@@ -112,18 +112,19 @@ class LayerContributions:
         queries, hidden], to scores [batch, queries, parts].
         heads: "mean" for all heads summed, or the index of one head, which leaves the others out.
         norms: how many of the normalizations that follow the sum to apply to the vectors.
-        fused: computes the same as `function` in float32, for layers without gates.
+        fused: computes the same as `function`, for layers without gates.
         Returns [batch, queries, keys]: the residual stream is part of the vector of the query's own
         position. In cross-attention, which has no such key, it comes last: [batch, queries,
         keys + 1].
         """
         norms = min(norms, self.n_norms)
         own, total = self.own(norms), self.total(norms)
-        if fused is not None and self._can_fuse():
+        if fused is not None and self._projects_first:
             scores = fused(self, _choose_heads(heads, self.call), norms)
-            if not self.is_cross:
+            if scores is not None and self.is_cross:
+                return torch.cat([scores, function(own.unsqueeze(2), total)], -1)
+            if scores is not None:
                 return scores
-            return torch.cat([scores, function(own.unsqueeze(2), total)], -1)
         rows_of_scores = []
         for rows, parts in self._blocks(heads, norms):
             if self.is_cross:
@@ -240,13 +241,13 @@ class LayerContributions:
                 total = total * norm.scale
         return total
 
-    def _can_fuse(self) -> bool:
-        """Whether contributions are products that compiled code computes faster than torch."""
+    def is_for_compiled_code(self) -> bool:
+        """Whether compiled code, which is for float32, computes products faster than torch."""
         work = prod(self.call.shape) * self.residual.shape[-1]
         on_gpu = self.residual.is_cuda and self.call.shape[1] <= MAX_HEADS and has_triton()
         is_compiled = self.call.device.type == "cpu" or on_gpu
         is_single = self.residual.dtype == torch.float32
-        return is_compiled and is_single and self._projects_first and work >= FUSED_WORK
+        return is_compiled and is_single and work >= FUSED_WORK
 
     @property
     def _projects_first(self) -> bool:
@@ -256,10 +257,42 @@ class LayerContributions:
         """
         return self._branch.gate is None and self.call.shape[1] <= self.residual.shape[-1]
 
+    def values(self, heads: slice) -> Tensor:
+        """The values [batch, heads, keys, width], at least float32."""
+        assert self.call.value is not None
+        return _precise(self.call.for_heads(self.call.value, heads))
+
     def project_values(self, heads: slice, norms: int) -> Tensor:
         """The projected values [batch, heads, keys, hidden]."""
-        assert self.call.value is not None
-        return _precise(self.call.for_heads(self.call.value, heads)) @ self.matrix(heads, norms)
+        return self.values(heads) @ self.matrix(heads, norms)
+
+    def score_products(
+        self,
+        products: Callable[[Tensor, slice], Tensor],
+        function: Score,
+        heads: slice,
+        norms: int,
+    ) -> Tensor:
+        """Score keys by products of weights, [batch, queries, keys], some queries at a time.
+
+        products: from weights [batch, heads, queries, keys], and which queries they are of, to
+        scores [batch, queries, keys] of what keys add through attention. function: as for `score`;
+        for the key that is the query itself, whose vector includes the residual stream.
+        """
+        own, total, values = self.own(norms), self.total(norms), self.values(heads)
+        matrix = self.matrix(heads, norms).flatten(0, 1)
+        batch, n_heads, _, n_keys = self.call.shape
+        size = BLOCK_SIZE.get(self.call.device.type, BLOCK_SIZE["cuda"])
+        rows_of_scores = []
+        for rows, weights in self.weight_blocks(heads, norms, size // (batch * n_heads * n_keys)):
+            scores = products(weights, rows)
+            if not self.is_cross:
+                mixed = weights.diagonal(rows.start, 2, 3).unsqueeze(-1) * values[:, :, rows]
+                vectors = mixed.transpose(1, 2).flatten(-2) @ matrix + own[:, rows]
+                scored = function(vectors.unsqueeze(2), total[:, rows])
+                scores.diagonal(rows.start, 1, 2).copy_(scored[..., 0])
+            rows_of_scores.append(self._pad(scores, -1))
+        return torch.cat(rows_of_scores, dim=1)
 
     def factor(self, norms: int) -> Tensor:
         """What multiplies all contributions to a query, [batch, queries]."""

@@ -145,9 +145,7 @@ class LayerContributions:
         normalization. The sum over queries i of <z_ij, direction_i>.
         """
         batch, n_heads, n_queries, _ = self.call.shape
-        assert self.call.value is not None
-        values = _precise(self.call.for_heads(self.call.value))
-        matrix = self.matrix(slice(None))
+        values, matrix = self.values(slice(None)), self.matrix(slice(None))
         directions = directions.to(matrix)
         if self._branch.scale is not None:
             directions = directions * self._branch.scale.to(matrix)
@@ -332,12 +330,9 @@ class LayerContributions:
         batch, n_heads, _, n_keys = self.call.shape
         assert self.call.value is not None
         width = self.call.value.shape[-1]
+        values = self.values(chosen)  # [batch, heads, keys, width]
         if self._projects_first:
-            values = self.project_values(chosen, norms)
-        else:
-            values = _precise(
-                self.call.for_heads(self.call.value, chosen)
-            )  # [batch, heads, keys, w]
+            values = values @ matrix
         size = BLOCK_SIZE.get(self.call.device.type, BLOCK_SIZE["cuda"])
         longest = max(matrix.shape[-1], matrix.shape[0] * matrix.shape[1])
         for rows, weights in self.weight_blocks(chosen, norms, size // (batch * n_keys * longest)):

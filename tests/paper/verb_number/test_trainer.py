@@ -8,7 +8,13 @@ import torch
 from attnflow.errors import FileError, InputError
 from attnflow.paper.verb_number import trainer
 from attnflow.paper.verb_number.splits import Split, make_vocabulary, split_grammar
-from attnflow.paper.verb_number.trainer import Recipe, learning_rate, train, train_together
+from attnflow.paper.verb_number.trainer import (
+    Recipe,
+    learning_rate,
+    new_model,
+    train,
+    train_together,
+)
 from tests.refusal import refusal
 
 TINY = Recipe(epochs=2, batch_size=32, sizes={"n_layer": 2, "n_head": 2, "n_embd": 16}, dropout=0.1)
@@ -60,6 +66,15 @@ def test_the_loss_decreases_and_is_logged(split, caplog):
     losses = [float(line.split()[5].strip(";")) for line in lines]
     assert losses[1] < losses[0]
     assert steps == [(1, 2), (2, 2)]
+
+
+def test_models_side_by_side_can_start_from_larger_weights(split):
+    recipes = [TINY, replace(TINY, initializer_range=0.06)]
+    small, large = (dict(new_model(recipe, 50).named_parameters()) for recipe in recipes)
+    for name, weights in small.items():
+        factor = 3 if weights.dim() > 1 else 1  # biases are 0, scales of layer norms 1
+        torch.testing.assert_close(large[name], factor * weights)
+    assert not same_weights(*train_together(split, recipes, device="cpu"))
 
 
 def test_the_seed_determines_the_weights_and_the_random_state_is_restored(split):

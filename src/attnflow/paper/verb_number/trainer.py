@@ -46,6 +46,7 @@ class Recipe:
     label_smoothing: the share of each label that is spread over both numbers.
     attractor_copies: how often an epoch has each example that is known to have attractors.
     average_decay: the decay of the moving average of the weights, per step.
+    initializer_range: the standard deviation of the initial weights; transformers has 0.02.
     sizes: model sizes that differ from the paper's, by their names in VerbNumberConfig.
     """
 
@@ -60,6 +61,7 @@ class Recipe:
     label_smoothing: float = 0.0
     attractor_copies: int = 2
     average_decay: float = 0.999
+    initializer_range: float = 0.02
     sizes: dict[str, int] = field(default_factory=dict)
     seed: int = 0
     causal: bool = False
@@ -68,7 +70,7 @@ class Recipe:
 # Settings that models trained side by side can have of their own.
 OWN_SETTINGS = (
     *("learning_rate", "weight_decay", "dropout", "attention_dropout", "unknown_rate"),
-    *("label_smoothing", "seed"),
+    *("label_smoothing", "initializer_range", "seed"),
 )
 
 
@@ -297,6 +299,7 @@ def new_model(recipe: Recipe, vocabulary_size: int) -> VerbNumberModel:
         attn_pdrop=recipe.attention_dropout,
         embd_pdrop=recipe.dropout,
         resid_pdrop=recipe.dropout,
+        initializer_range=recipe.initializer_range,
         **recipe.sizes,
     )
     config._attn_implementation = "eager"

@@ -17,7 +17,7 @@ def test_greedy_flows_are_flows_of_at_most_the_maximum(kind, depth, n):
         capacities = KINDS[kind](depth, n, seed)
         network, factor, _ = build_network(capacities)
         memory = allocate_workspace(n, depth)
-        residual = WORKSPACE.array(memory, "residual")
+        flows = WORKSPACE.array(memory, "flow")
         for source in (0, n // 2, n - 1):
             largest = np.asarray(flows_by_ortools(capacities, depth, source)) / factor
             order_source_edges(depth, source, network, memory)
@@ -27,7 +27,7 @@ def test_greedy_flows_are_flows_of_at_most_the_maximum(kind, depth, n):
                 assert value <= largest[sink] + 1e-9
                 if end == BLOCKED:  # the others stop in the middle of a push
                     load_greedy_flow(pair, pushes, network, memory)
-                    flow = (network.capacity - residual).reshape(depth, n, n)
+                    flow = flows.reshape(depth, n, n)
                     check_flow(flow, network.capacity.reshape(depth, n, n), sink, value)
 
 

@@ -50,7 +50,7 @@ def write_through_pointers(memory):
     ws.demand[ws.n - 1] = 0.5
     ws.order[0] = ws.n_levels
     ws.unblocked[ws.n_words] = np.uint64(7)
-    ws.residual[ws.depth * ws.n * ws.n - 1] = 2.5
+    ws.flow[ws.depth * ws.n * ws.n - 1] = 2.5
     workspace_of(pointer(memory, 0)).changes[0] = ws.changes_size
 
 
@@ -62,7 +62,7 @@ def test_kernels_find_the_fields(n, depth):
     assert WORKSPACE.array(memory, "demand")[-1] == 0.5
     assert WORKSPACE.array(memory, "order")[0] == depth + 1
     assert WORKSPACE.array(memory, "unblocked")[sizes.n_words] == 7
-    assert WORKSPACE.array(memory, "residual")[-1] == memory[-1] == 2.5
+    assert WORKSPACE.array(memory, "flow")[-1] == memory[-1] == 2.5
     assert WORKSPACE.array(memory, "changes")[0] == sizes.changes_size
 
 

@@ -27,6 +27,7 @@ from attnflow.maxflow.jit import COMPILED, address, kernel, pointer_type
 
 Memory = NDArray[np.float64]  # cells of 8 bytes; what they hold depends on the field
 REAL, INTEGER, BITS = np.float64, np.int64, np.uint64
+ROUNDS = 16  # of a search, whose nodes are listed one by one
 CELLS_PER_LINE = 8  # a line of the processor's cache has 64 bytes
 
 
@@ -38,7 +39,7 @@ class Sizes(NamedTuple):
     n_levels: int  # levels of positions
     n_words: int  # 64-bit words of a set of positions
     log_size: int  # pushes that the log of the greedy flow can hold
-    changes_size: int  # changed edges of the residual graph that can be listed, plus a count
+    changes_size: int  # edges with flow that can be listed, plus a count
 
 
 def sizes_of(n: int, depth: int) -> Sizes:
@@ -69,12 +70,14 @@ class Layout:
     """Where the fields of a table lie in a block of memory.
 
     aligned: whether blocks begin at a new line of the processor's cache, as fields do in a block.
+    zeros: whether they hold zeros at first. Large blocks of zeros cost nothing until they are used.
     record: what kernels see of a block: a named tuple of its sizes and a pointer to each field.
     """
 
-    def __init__(self, name: str, fields: tuple[Field, ...], *, aligned: bool) -> None:
+    def __init__(self, name: str, fields: tuple[Field, ...], *, aligned: bool, zeros: bool) -> None:
         self.fields = fields
         self.aligned = aligned
+        self.zeros = zeros
         self.dtypes = {field.name: field.dtype for field in fields}
         names = (*Sizes._fields, *(field.name for field in fields))
         self.record: Any = namedtuple(name, names, module=__name__)  # type: ignore[misc]
@@ -93,9 +96,10 @@ class Layout:
         return Plan(np.asarray(header, np.int64).view(np.float64), cells, end)
 
     def allocate(self, n: int, depth: int) -> Memory:
-        """Return a new block for networks of this size; only its header has values."""
+        """Return a new block for networks of this size, with its header."""
         header, _, n_cells = self.plan(n, depth)
-        block: Memory = np.empty(n_cells + self.aligned * CELLS_PER_LINE)
+        size = n_cells + self.aligned * CELLS_PER_LINE
+        block: Memory = np.zeros(size) if self.zeros else np.empty(size)
         if self.aligned:
             start = -(block.ctypes.data // block.itemsize) % CELLS_PER_LINE
             block = block[start : start + n_cells]
@@ -166,7 +170,9 @@ WORKSPACE_FIELDS = (
     Field("stack_amounts", REAL, ("n_levels", 2), "per node on the stack: left, received"),
     Field("row_flow", REAL, ("depth", "n"), "[x, q]: flow from the source's own position by rows"),
     Field("entry_part", REAL, ("n",), "temporary: what each position sends over entry edges"),
+    Field("entry_sum", REAL, ("n",), "temporary: sum of entry edges below the level of a row"),
     Field("last_part", REAL, ("n",), "temporary: what each position sends over its last edge"),
+    Field("used_up", INTEGER, ("n", 2), "[u]: entry edges below this, and hops to levels below"),
     Field("order", INTEGER, ("n",), "positions in the order in which the source sends to them"),
     Field("cursor", INTEGER, ("n", "depth"), "[u, x]: which hop x of u may have capacity"),
     Field("stack", INTEGER, ("n_levels", 3), "per node on the stack: level, position, hop level"),
@@ -175,24 +181,26 @@ WORKSPACE_FIELDS = (
     Field("log_amount", REAL, ("log_size",), "the amount of each push"),
     # The search of the residual graph
     Field("unreached", BITS, ("n_levels", "n_words"), "positions the search has not reached"),
-    Field("reached", BITS, ("n_levels", "n_words"), "positions it has reached, less dead ends"),
-    Field("latest", BITS, ("n_levels", "n_words"), "positions it has reached in the latest round"),
+    Field("reached", BITS, (ROUNDS, "n_levels", "n_words"), "those of each round, less dead ends"),
+    Field("latest", BITS, ("n_levels", "n_words"), "those of the latest round"),
     Field("back_steps", INTEGER, ("n_levels", "n"), "steps up on a shortest path to the sink"),
     Field("current_arc", INTEGER, ("n_levels", "n"), "which edge of each node to try next"),
     Field("path", INTEGER, ("n_levels", "n"), "nodes of the path, the source first"),
-    Field("path_level", INTEGER, ("n_levels", "n"), "the levels of these nodes"),
     Field("path_edge", INTEGER, ("n_levels", "n"), "edges of the path; ~edge to cancel its flow"),
-    Field("path_from", INTEGER, ("n_levels", "n"), "upper ends of these edges"),
+    Field("left", REAL, ("n_levels", "n"), "temporary: what each node of a path can still push"),
+    Field("changes", INTEGER, ("changes_size",), "number of changed edges, then which"),
+    Field("inflow", BITS, ("depth", "n", "n_words"), "[x, q]: positions that send flow here"),
     Field(
-        "changes", INTEGER, ("changes_size",), "number of changed entries of residual, then which"
+        "unsaturated", BITS, ("depth", "n", "n_words"), "[x, q]: the sources of unsaturated edges"
     ),
-    Field("inflow", BITS, ("depth", "n", "n_words"), "[x, q]: positions that may send flow here"),
-    Field("residual", REAL, ("depth", "n", "n"), "[x, u, q]: residual capacity of edge x"),
+    Field(
+        "flow", REAL, ("depth", "n", "n"), "[x, u, q]: flow on edge x; zero but on changed edges"
+    ),
 )
 
 # An aligned workspace saves 5% of the time. Tables are built in each call, where it costs more.
-TABLES = Layout("Tables", TABLES_FIELDS, aligned=False)
-WORKSPACE = Layout("Workspace", WORKSPACE_FIELDS, aligned=True)
+TABLES = Layout("Tables", TABLES_FIELDS, aligned=False, zeros=False)
+WORKSPACE = Layout("Workspace", WORKSPACE_FIELDS, aligned=True, zeros=True)
 tables_of, workspace_of = TABLES.reader(), WORKSPACE.reader()
 Tables, Workspace = TABLES.record, WORKSPACE.record  # Numba's cache finds them by these names
 

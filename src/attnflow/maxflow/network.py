@@ -22,7 +22,7 @@ from attnflow.maxflow.layout import TABLES, Memory, tables_of
 EPSILON = 2.0**-52
 
 # An edge is large if it has more than this many times the mean capacity of its row off the chain.
-LARGE = 0.5
+LARGE = 1.0
 
 SQUARE = 16  # the side of a square of numbers that fits into the nearest cache
 

@@ -31,10 +31,9 @@ from attnflow.maxflow.proofs import UNKNOWN, flow_from_layer_below, guessed_cut
 from attnflow.maxflow.residual import (
     Edges,
     allocate_workspace,
-    clear_inflow,
     load_greedy_flow,
     maximize,
-    reset_residual,
+    reset_sets,
     searched_cut,
 )
 
@@ -89,9 +88,8 @@ def max_flow(capacities: NDArray[np.float64], *, layer: int, source: int, sink: 
     network, factor, unlimited = build_network(read_capacities(capacities))
     [layer] = check_indices("layer", [layer], 1, network.depth).tolist()
     source, sink = check_indices("position", [source, sink], 0, network.n - 1).tolist()
-    value, residual, side = solve_in_full(network, layer, source, sink)
-    shape = (network.depth, network.n, network.n)
-    edges = (network.capacity - residual).reshape(shape)[:layer]
+    value, flow, side = solve_in_full(network, layer, source, sink)
+    edges = flow.reshape(network.depth, network.n, network.n)[:layer]
     if factor != 1.0:
         edges *= factor
     value = np.inf if value >= unlimited else float(value * factor)
@@ -102,16 +100,15 @@ FullSolution = tuple[float, NDArray[np.float64], NDArray[np.bool_]]
 
 
 def solve_in_full(network: Network, level: int, source: int, sink: int) -> FullSolution:
-    """Return value, residual capacities (flat) and source side of a maximum flow.
+    """Return value, flow on all edges (flat) and source side of a maximum flow.
 
     Computes with integers if rounding separates flow and cut.
     """
     if level == 1:
         return _solve_one_layer(network, source, sink)
-    edges = Edges(network.capacity, network.capacity.copy(), EPSILON)
-    value, cut, side = _maximize(network, level, source, sink, edges)
+    value, cut, side, flow = _maximize(network, level, source, sink, network.capacity, EPSILON)
     if abs(value - cut) <= PROOF_TOLERANCE:
-        return float(value), edges.residual, side
+        return float(value), flow, side
     return solve_with_integers(network, level, source, sink)
 
 
@@ -120,44 +117,45 @@ def solve_with_integers(network: Network, level: int, source: int, sink: int) ->
     if level == 1:
         return _solve_one_layer(network, source, sink)
     capacity = np.rint(network.capacity * INTEGER_SCALE).astype(np.int64)
-    edges = Edges(capacity, capacity.copy(), np.int64(0))
-    value, cut, side = _maximize(network, level, source, sink, edges)
+    value, cut, side, flow = _maximize(network, level, source, sink, capacity, np.int64(0))
     assert value == cut, "a maximum flow of integers must equal its cut"
-    return float(value) / INTEGER_SCALE, edges.residual / INTEGER_SCALE, side
+    return float(value) / INTEGER_SCALE, flow / INTEGER_SCALE, side
 
 
 def _solve_one_layer(network: Network, source: int, sink: int) -> FullSolution:
-    residual = network.capacity.copy()
+    flow = np.zeros_like(network.capacity)
     edge = source * network.n + sink
-    value = float(residual[edge])
-    residual[edge] = 0.0
+    flow[edge] = network.capacity[edge]
     side = np.zeros((2, network.n), np.bool_)
     side[1, source] = True
-    return value, residual, side
+    return float(flow[edge]), flow, side
 
 
 def _maximize(
-    network: Network, level: int, source: int, sink: int, edges: Edges
-) -> tuple[Any, Any, NDArray[np.bool_]]:
-    """Run `maximize_from_zero`; returns value, cut and the source side of the cut."""
+    network: Network, level: int, source: int, sink: int, capacity: NDArray[Any], epsilon: Any
+) -> tuple[Any, Any, NDArray[np.bool_], NDArray[Any]]:
+    """Run `maximize_from_zero`; returns value, cut, the source side of the cut, and the flow."""
     side = np.zeros((level + 1, network.n), np.bool_)
+    flow = np.zeros_like(capacity)
+    left = np.zeros((network.depth + 1) * network.n, capacity.dtype)
     memory = allocate_workspace(network.n, network.depth)
-    pair = (level, source, sink)
-    value, cut = maximize_from_zero(pair, tuple(edges), side, tuple(network), memory)
-    return value, cut, side
+    edges = (capacity, flow, left, epsilon)
+    value, cut = maximize_from_zero((level, source, sink), edges, side, tuple(network), memory)
+    return value, cut, side, flow
 
 
 @kernel
 def maximize_from_zero(pair: Any, edges: Any, side: Any, network: Any, memory: Any) -> Any:
-    """Compute a maximum flow by Dinic's algorithm alone; fills edges.residual and side.
+    """Compute a maximum flow by Dinic's algorithm alone; fills edges.flow and side.
 
     pair, edges and network may be plain tuples, as in `solve_chunk`.
     """
     pair, edges, network = Pair(*pair), Edges(*edges), Network(*network)
     net, ws = graph_of(network), workspace_of(memory)
     first, end = span(pair, net)
-    edges = Edges(pointer(edges.capacity, 0), pointer(edges.residual, 0), edges.epsilon)
-    clear_inflow(pair.level, net, ws)
+    capacity, flow, left = edges.capacity, edges.flow, edges.left
+    edges = Edges(pointer(capacity, 0), pointer(flow, 0), pointer(left, 0), edges.epsilon)
+    reset_sets(pair, net, ws)
     value, _ = maximize(pair, edges, network, memory)
     cut = searched_cut(pair, edges.capacity, network, memory)
     for level in range(1, pair.level):
@@ -253,11 +251,9 @@ def solve_pair(pair: Any, tolerance: float, network: Any, memory: Any) -> tuple[
             cut = min(cut, end_cut(pair, net))
             if cut - value <= tolerance:
                 return value, cut, WITHIN_TOLERANCE
-        load_greedy_flow(pair, pushes, network, memory)
-    else:  # the log does not hold the whole flow: start again from zero
-        value = 0.0
-        reset_residual(pair.level, net, ws)
-    edges = Edges(net.capacity, ws.residual, EPSILON)
+    load_greedy_flow(pair, pushes, network, memory)
+    value = value if pushes <= ws.log_size else 0.0  # if the log is full, start again from zero
+    edges = Edges(net.capacity, ws.flow, ws.left, EPSILON)
     added, rounds = maximize(pair, edges, network, memory)
     value += added
     cut = searched_cut(pair, net.capacity, network, memory)

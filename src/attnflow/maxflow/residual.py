@@ -5,9 +5,8 @@ source does, a blocking flow is pushed along shortest augmenting paths, and the 
 again. If not, the nodes that it reached are the sink's side of a minimum cut. The code
 only adds, subtracts and compares, so it also runs on integers, without any rounding.
 
-Two properties keep a search cheap on dense layers. It looks only at positions not yet reached,
-so it visits each layer about once. And flow can be cancelled only on edges that carry some, which
-the `inflow` sets list.
+Three sets of bits keep this cheap on dense layers: `unreached` lists the positions to search for,
+`inflow` the edges on which flow can be cancelled, and `unsaturated` the edges worth reading.
 """
 
 from __future__ import annotations
@@ -28,16 +27,17 @@ from attnflow.maxflow.jit import (
     members_from,
     remove,
 )
-from attnflow.maxflow.layout import WORKSPACE, Memory, unpack_edge, workspace_of
-from attnflow.maxflow.network import graph_of, span
+from attnflow.maxflow.layout import ROUNDS, WORKSPACE, Memory, unpack_edge, workspace_of
+from attnflow.maxflow.network import EPSILON, graph_of, span
 
 
 class Edges(NamedTuple):
-    """Edges of a residual graph: real numbers, or integers."""
+    """Edges with their flow: real numbers, or integers."""
 
     capacity: Any  # [depth, n, n] flat
-    residual: Any  # the same, changed while flow is pushed
-    epsilon: Any  # residual capacities up to this count as zero
+    flow: Any  # the same
+    left: Any  # [nodes], temporary: what each node of a path can still push
+    epsilon: Any  # residual capacities and flows up to this count as zero
 
 
 @kernel
@@ -59,6 +59,10 @@ def searched_cut(pair: Any, capacity: Any, network: Any, memory: Any) -> Any:
     first, end = span(pair, net)
     n, n_words = net.n, net.n_words
     cut = capacity[0] - capacity[0]
+    for level in range(1, pair.level):
+        fill(ws.latest, level * n_words, n_words, first, end)
+        for e in range(level * n_words, (level + 1) * n_words):
+            ws.latest[e] &= ~ws.unreached[e]
     for level in range(pair.level, 0, -1):
         for u in range(first, end):
             if level == pair.level:
@@ -72,7 +76,7 @@ def searched_cut(pair: Any, capacity: Any, network: Any, memory: Any) -> Any:
                 cut += capacity[row + pair.sink]
                 continue
             for w in range(n_words):
-                word = ws.reached[(level - 1) * n_words + w]
+                word = ws.latest[(level - 1) * n_words + w]
                 while word != 0:
                     cut += capacity[row + first_member(word, w)]
                     word &= word - ONE
@@ -88,89 +92,119 @@ def search(pair: Any, edges: Any, net: Any, ws: Any) -> bool:
 
     A path of the residual graph goes down over unsaturated edges, and up where it cancels flow.
     Its length follows from the number of its steps up: round `steps` of the search reaches all
-    nodes whose shortest path to the sink has so many, level by level.
-    ws.reached and ws.unreached divide the positions of levels 1 … pair.level - 1.
+    nodes whose shortest path to the sink has so many, level by level, and lists them in
+    ws.reached. ws.unreached holds all others of levels 1 … pair.level - 1.
     """
     first, end = span(pair, net)
-    n, n_words, top = net.n, net.n_words, pair.level
-    source = top * n + pair.source
+    n_words, top = net.n_words, pair.level
     for level in range(1, top):
         fill(ws.unreached, level * n_words, n_words, first, end)
-    for e in range(n_words, top * n_words):
-        ws.reached[e] = NO_MEMBER
+    fill(ws.unreached, top * n_words, n_words, pair.source, pair.source + 1)
+    for e in range(top * n_words):
         ws.latest[e] = NO_MEMBER
+    insert(ws.latest, 0, pair.sink)
     steps = 0
     found = True
     while found:
         found = False
-        for level in range(1, top):
-            found |= reach_level(level, steps, pair, edges, net, ws)
-        if has_room(source, top, edges, net, ws):
-            ws.back_steps[source] = steps
-            ws.current_arc[source] = 0
+        for level in range(1, top + 1):
+            found |= reach_level(level, steps, first >> 6, (end + 63) >> 6, pair, edges, net, ws)
+        if steps == 0:
+            remove(ws.latest, 0, pair.sink)
+        if not contains(ws.unreached, top * n_words, pair.source):
             return True
         steps += 1
     return False
 
 
 @inlined
-def reach_level(level: int, steps: int, pair: Any, edges: Any, net: Any, ws: Any) -> bool:
+def reach_level(
+    level: int, steps: int, start: int, end: int, pair: Any, edges: Any, net: Any, ws: Any
+) -> bool:
     """Reach the nodes of a level in this round; returns whether there are any.
 
-    ws.latest holds the nodes reached in this round below, and in the last round from here up.
+    start, end: the range of words to search. ws.latest holds the nodes reached in this round
+    below, and in the last round from here up.
     """
-    n, n_words = net.n, net.n_words
+    n_words = net.n_words
+    from_above = NO_MEMBER
+    if steps > 0 and level < pair.level - 1:
+        for w in range(start, end):
+            from_above |= ws.latest[(level + 1) * n_words + w]
+    listed = reached_words(steps, level, ws.n_levels, n_words)
     found = False
-    for w in range(n_words):
-        word = ws.unreached[level * n_words + w]
-        new = NO_MEMBER
-        while word != 0:
-            bit = word & (~word + ONE)
-            node = level * n + first_member(word, w)
-            word &= word - ONE
-            if level > 1:
-                reached = has_room(node, level, edges, net, ws)
-            else:
-                reached = steps == 0 and edges.residual[(node - n) * n + pair.sink] > edges.epsilon
-            if not reached and steps > 0 and level < pair.level - 1:
-                reached = can_cancel(node, level, edges, net, ws)
-            if reached:
-                new |= bit
-                ws.back_steps[node] = steps
-                ws.current_arc[node] = 0
-        ws.unreached[level * n_words + w] &= ~new
-        ws.reached[level * n_words + w] |= new
+    for w in range(start, end):
+        unreached = ws.unreached[level * n_words + w]
+        left = reach_over_edges(unreached, w, level, start, edges, net, ws)
+        if from_above != 0:
+            left = reach_by_cancelling(left, w, level, start, end, net, ws)
+        new = unreached & ~left
+        ws.unreached[level * n_words + w] = left
         ws.latest[level * n_words + w] = new
         found |= new != 0
+        ws.reached[listed + w] = new if steps < ROUNDS else ws.reached[listed + w] | new
+        while new != 0:
+            node = level * net.n + first_member(new, w)
+            new &= new - ONE
+            ws.back_steps[node] = steps
+            ws.current_arc[node] = start << 6
     return found
 
 
 @inlined
-def has_room(node: int, level: int, edges: Any, net: Any, ws: Any) -> bool:
-    """Return whether an unsaturated edge leads from a node to one of the latest below."""
+def reach_over_edges(
+    left: Any, w: int, level: int, start: int, edges: Any, net: Any, ws: Any
+) -> Any:
+    """Reach nodes in word w of a level over unsaturated edges to the latest below.
+
+    left: the nodes that are not reached. Returns those that are not reached then.
+    ws.unsaturated may list saturated edges, and is corrected where these are found.
+    """
     n, n_words = net.n, net.n_words
-    row = (node - n) * n
-    for w in range(n_words):
-        word = ws.latest[(level - 1) * n_words + w]
-        while word != 0:
-            if edges.residual[row + first_member(word, w)] > edges.epsilon:
-                return True
+    for v in range(start, n_words):
+        word = ws.latest[(level - 1) * n_words + v]
+        while word != 0 and left != 0:
+            q = first_member(word, v)
             word &= word - ONE
-    return False
+            at = ((level - 1) * n + q) * n_words + w
+            new = ws.unsaturated[at] & left
+            while new != 0:
+                bit = new & (~new + ONE)
+                edge = ((level - 1) * n + first_member(new, w)) * n + q
+                new ^= bit
+                if edges.capacity[edge] - edges.flow[edge] > edges.epsilon:
+                    left ^= bit
+                else:
+                    ws.unsaturated[at] ^= bit
+    return left
 
 
 @inlined
-def can_cancel(node: int, level: int, edges: Any, net: Any, ws: Any) -> bool:
-    """Return whether a node receives flow from one of the latest above."""
-    n, n_words = net.n, net.n_words
-    for w in range(n_words):
-        word = ws.inflow[node * n_words + w] & ws.latest[(level + 1) * n_words + w]
-        while word != 0:
-            edge = (level * n + first_member(word, w)) * n + node - level * n
-            if edges.capacity[edge] - edges.residual[edge] > edges.epsilon:
-                return True
-            word &= word - ONE
-    return False
+def reach_by_cancelling(
+    left: Any, w: int, level: int, start: int, end: int, net: Any, ws: Any
+) -> Any:
+    """Do the same with nodes that receive flow from one of the latest above."""
+    n_words = net.n_words
+    word = left
+    while word != 0:
+        bit = word & (~word + ONE)
+        node = level * net.n + first_member(word, w)
+        word ^= bit
+        found = NO_MEMBER
+        for v in range(start, end):
+            found |= ws.inflow[node * n_words + v] & ws.latest[(level + 1) * n_words + v]
+        if found != 0:
+            left ^= bit
+    return left
+
+
+@kernel
+def reached_words(steps: int, level: int, n_levels: int, n_words: int) -> int:
+    """Return the first word of the nodes of a level that were reached in this round.
+
+    All rounds from number ROUNDS - 1 on share one set.
+    """
+    return ((steps if steps < ROUNDS else ROUNDS - 1) * n_levels + level) * n_words
 
 
 # Blocking flow
@@ -181,139 +215,143 @@ def push_blocking_flow(pair: Any, edges: Any, net: Any, ws: Any) -> Any:
     """Push flow along shortest paths until each of them is blocked; returns how much.
 
     Depth first from the source, because every node that the search reached lies on a path to the
-    sink, so few steps in this direction lead to dead ends. The path lies in ws.path.
+    sink, so few steps in this direction lead to dead ends. Each node of the path pushes on what
+    the edge above it can carry, over several edges if need be, and then returns to that edge what
+    is left. So each edge of a tree of paths is changed once.
     """
-    n, n_words = net.n, net.n_words
-    added = edges.epsilon - edges.epsilon
-    ws.path[0], ws.path_level[0] = pair.level * n + pair.source, pair.level
-    k = 0
-    while k >= 0:
-        node, level = ws.path[k], ws.path_level[k]
-        last = (node - n) * n + pair.sink
-        if level == 1 and ws.back_steps[node] == 0 and edges.residual[last] > edges.epsilon:
-            flow, k = push_path(k, edges.residual[last], edges, net, ws)
-            edges.residual[last] -= flow
-            note_change(last, ws)
-            added += flow
-        elif extend_path(k, node, level, pair, edges, net, ws):
+    n, k, node, level = net.n, 0, pair.level * net.n + pair.source, pair.level
+    first, end = span(pair, net)
+    total = edges.epsilon - edges.epsilon
+    for e in range((node - n) * n + first, (node - n) * n + end):
+        total += edges.capacity[e] - edges.flow[e]
+    ws.path[0] = node
+    left = total  # what the node at the end of the path can still push
+    while True:
+        if level == 1 and ws.back_steps[node] == 0:
+            edge = (node - n) * n + pair.sink
+            flow = edges.capacity[edge] - edges.flow[edge]
+            flow = left if left < flow else flow
+            if flow > 0:
+                left -= flow
+                add_to_edge(edge, flow, edges.flow, ws.changes, ws.changes_size)
+        if left > edges.epsilon and extend_path(
+            k, node, level, first >> 6, (end + 63) >> 6, pair, edges, net, ws
+        ):
+            edges.left[k] = left
+            room = path_room(k, edges, ws)
+            left = room if room < left else left
+            level += 1 if ws.path_edge[k] < 0 else -1
             k += 1
-        else:
-            if k > 0:
-                remove(ws.reached, level * n_words, node - level * n)
-            k -= 1
-    return added
+            node = ws.path[k]
+            continue
+        if k == 0:
+            return total - left
+        if left > edges.epsilon:  # a dead end
+            remove(
+                ws.reached,
+                reached_words(ws.back_steps[node], level, ws.n_levels, net.n_words),
+                node - level * n,
+            )
+        k -= 1
+        room = path_room(k, edges, ws)
+        flow = (room if room < edges.left[k] else edges.left[k]) - left
+        level += 1 if ws.path_edge[k] >= 0 else -1
+        node = ws.path[k]
+        if flow > 0:
+            push_over_path_edge(flow, k, node, level, edges, net, ws)
+        left = edges.left[k] - flow
 
 
 @inlined
-def extend_path(k: int, node: int, level: int, pair: Any, edges: Any, net: Any, ws: Any) -> bool:
-    """Extend the path beyond its node number k by the next node of a shortest path.
+def path_room(k: int, edges: Any, ws: Any) -> Any:
+    """Return how much can be pushed over edge number k of the path."""
+    edge = ws.path_edge[k]
+    return edges.capacity[edge] - edges.flow[edge] if edge >= 0 else edges.flow[~edge]
 
-    Returns False if there is none: the node is a dead end.
+
+@inlined
+def push_over_path_edge(
+    flow: Any, k: int, node: Any, level: int, edges: Any, net: Any, ws: Any
+) -> None:
+    """Push flow from a node over edge number k of the path, or cancel flow if it is ~edge."""
+    edge, end = ws.path_edge[k], ws.path[k + 1]
+    if edge >= 0:
+        if add_to_edge(edge, flow, edges.flow, ws.changes, ws.changes_size) > edges.epsilon:
+            insert(ws.inflow, end * net.n_words, node - level * net.n)
+    else:
+        edges.flow[~edge] -= flow
+        insert(ws.unsaturated, node * net.n_words, end - (level + 1) * net.n)
+        if edges.flow[~edge] <= edges.epsilon:
+            remove(ws.inflow, node * net.n_words, end - (level + 1) * net.n)
+
+
+@inlined
+def extend_path(
+    k: int, node: Any, level: int, start: int, end: int, pair: Any, edges: Any, net: Any, ws: Any
+) -> bool:
+    """Find the next edge of a shortest path from a node: ws.path_edge[k] to ws.path[k + 1].
+
+    start, end: the range of words to search. Returns False if there is none.
     """
-    n = net.n
+    n, n_words, steps = net.n, net.n_words, ws.back_steps[node]
     arc = ws.current_arc[node]  # below n: an edge down, from n on: one whose flow cancels
     if arc < n and level > 1:
-        if extend_downwards(k, node, level, arc, edges, net, ws):
-            return True
+        row, below = (node - n) * n, (level - 1) * n
+        at = reached_words(steps, level - 1, ws.n_levels, n_words)
+        for w in range(arc >> 6, end):
+            word = ws.reached[at + w]
+            if w == arc >> 6:
+                word = members_from(word, arc)
+            while word != 0:
+                q = first_member(word, w)
+                word &= word - ONE
+                if edges.capacity[row + q] - edges.flow[row + q] > edges.epsilon and (
+                    steps < ROUNDS - 1 or ws.back_steps[below + q] == steps
+                ):
+                    ws.current_arc[node] = q
+                    ws.path_edge[k], ws.path[k + 1] = row + q, below + q
+                    return True
+    if level >= pair.level - 1 or steps == 0:
         ws.current_arc[node] = n
-        arc = n
-    if level < pair.level - 1 and ws.back_steps[node] > 0:
-        return extend_upwards(k, node, level, max(arc - n, 0), edges, net, ws)
-    return False
-
-
-@inlined
-def extend_downwards(
-    k: int, node: int, level: int, first: int, edges: Any, net: Any, ws: Any
-) -> bool:
-    """Extend the path by a node below to which this one has an unsaturated edge."""
-    n, n_words, steps = net.n, net.n_words, ws.back_steps[node]
-    row, below = (node - n) * n, (level - 1) * n
-    for w in range(first >> 6, n_words):
-        word = ws.reached[(level - 1) * n_words + w]
-        if w == first >> 6:
-            word = members_from(word, first)
-        while word != 0:
-            q = first_member(word, w)
-            word &= word - ONE
-            if edges.residual[row + q] > edges.epsilon and ws.back_steps[below + q] == steps:
-                ws.current_arc[node] = q
-                ws.path[k + 1], ws.path_level[k + 1] = below + q, level - 1
-                ws.path_edge[k], ws.path_from[k] = row + q, node - level * n
-                return True
-    return False
-
-
-@inlined
-def extend_upwards(
-    k: int, node: int, level: int, first: int, edges: Any, net: Any, ws: Any
-) -> bool:
-    """Extend the path by a node above from which this one receives flow, which can be cancelled."""
-    n, n_words, steps = net.n, net.n_words, ws.back_steps[node]
-    u, above = node - level * n, (level + 1) * n
-    for w in range(first >> 6, n_words):
-        word = ws.inflow[node * n_words + w] & ws.reached[(level + 1) * n_words + w]
+        return False
+    u, above, steps = node - level * n, (level + 1) * n, steps - 1
+    first = arc - n if arc >= n else start << 6
+    ws.current_arc[node] = n + first
+    at = reached_words(steps, level + 1, ws.n_levels, n_words)
+    for w in range(first >> 6, end):
+        word = ws.inflow[node * n_words + w] & ws.reached[at + w]
         if w == first >> 6:
             word = members_from(word, first)
         while word != 0:
             p = first_member(word, w)
             word &= word - ONE
-            edge = (level * n + p) * n + u
-            if (
-                ws.back_steps[above + p] == steps - 1
-                and edges.capacity[edge] - edges.residual[edge] > edges.epsilon
-            ):
+            if steps < ROUNDS - 1 or ws.back_steps[above + p] == steps:
                 ws.current_arc[node] = n + p
-                ws.path[k + 1], ws.path_level[k + 1] = above + p, level + 1
-                ws.path_edge[k], ws.path_from[k] = ~edge, p
+                ws.path_edge[k], ws.path[k + 1] = ~((level * n + p) * n + u), above + p
                 return True
     return False
 
 
-@inlined
-def push_path(length: int, flow: Any, edges: Any, net: Any, ws: Any) -> Any:
-    """Push up to `flow` along the path; returns how much, and the number of a node on the path.
-
-    The path can be extended again from this node: the nearest to the source that lies above a
-    saturated edge.
-    """
-    keep = length
-    for k in range(length):
-        edge = ws.path_edge[k]
-        room = edges.residual[edge] if edge >= 0 else edges.capacity[~edge] - edges.residual[~edge]
-        if room < flow:
-            flow = room
-            keep = k
-    for k in range(length):
-        edge = ws.path_edge[k]
-        if edge >= 0:
-            edges.residual[edge] -= flow
-            insert(ws.inflow, ws.path[k + 1] * net.n_words, ws.path_from[k])
-            note_change(edge, ws)
-        else:
-            edges.residual[~edge] += flow
-            note_change(~edge, ws)
-    return flow, keep
-
-
-# The residual graph in the workspace
+# The flow in the workspace
 
 
 @kernel
 def load_greedy_flow(pair: Any, pushes: int, network: Any, memory: Any) -> None:
-    """Make ws.residual the residual graph of the greedy flow."""
+    """Make ws.flow the greedy flow, or zero if the log does not hold all of its pushes."""
     net, ws = graph_of(network), workspace_of(memory)
     first, end = span(pair, net)
     n, s, t, top = net.n, pair.source, pair.sink, pair.level - 1
-    reset_residual(pair.level, net, ws)
+    reset_flow(pair, net, ws)
+    if pushes > ws.log_size:
+        return
     for k in range(pushes):
         x, u, q = unpack_edge(ws.log_edge[k])
         add_flow(ws.log_amount[k], x, u, q, net, ws)
-    for x in range(1, top):
-        for q in range(first, end):
+    for q in range(first, end):
+        add_flow(ws.source_flow[q], top, s, q, net, ws)
+        for x in range(1, top):
             add_flow(ws.row_flow[x * n + q], x, s, q, net, ws)
     for u in range(first, end):
-        add_flow(ws.source_flow[u], top, s, u, net, ws)
         add_flow(net.column[t * n + u] - ws.demand[u], 0, u, t, net, ws)
         chain_flow = 0.0
         for x in range(top - 1, 0, -1):
@@ -325,53 +363,54 @@ def load_greedy_flow(pair: Any, pushes: int, network: Any, memory: Any) -> None:
 
 @inlined
 def add_flow(amount: float, x: int, u: int, q: int, net: Any, ws: Any) -> None:
-    """Add flow to edge x from u to q, which lowers its residual capacity."""
+    """Add flow to edge x from u to q."""
     if amount > 0:
         edge = (x * net.n + u) * net.n + q
-        ws.residual[edge] -= amount
-        insert(ws.inflow, (x * net.n + q) * net.n_words, u)
-        note_change(edge, ws)
+        flow = add_to_edge(edge, amount, ws.flow, ws.changes, ws.changes_size)
+        at = (x * net.n + q) * net.n_words + (u >> 6)
+        ws.inflow[at] |= np.uint64(flow > EPSILON) << np.uint64(u & 63)
 
 
-@inlined
-def note_change(edge: Any, ws: Any) -> None:
-    """List an edge of the residual graph as changed; past the end of the list, only count."""
-    count = ws.changes[0]
-    if count < ws.changes_size - 1:
-        ws.changes[count + 1] = np.int64(edge)
-    ws.changes[0] = count + 1
+@kernel
+def add_to_edge(edge: int, amount: Any, flows: Any, changes: Any, size: int) -> Any:
+    """Add flow to an edge, and list it as changed if it had none; returns its flow.
+
+    Past the end of the list, changes are only counted.
+    """
+    flow = flows[edge]
+    count = changes[0]
+    changes[(count if count < size - 1 else size - 2) + 1] = edge
+    changes[0] = count + (flow == 0)
+    flows[edge] = flow + amount
+    return flow + amount
 
 
 def allocate_workspace(n: int, depth: int) -> Memory:
-    """Return a new workspace for networks of this size."""
-    memory = WORKSPACE.allocate(n, depth)
-    invalidate_residual(memory, n, depth)
-    return memory
-
-
-def invalidate_residual(memory: Memory, n: int, depth: int) -> None:
-    """Make the next `reset_residual` copy all capacities: for a new network."""
-    changes = WORKSPACE.plan(n, depth).cells["changes"]
-    memory.view(np.int64)[changes.start] = changes.stop - changes.start  # more than the list holds
+    """Return a new workspace for networks of this size, without flow."""
+    return WORKSPACE.allocate(n, depth)
 
 
 @inlined
-def reset_residual(level: int, net: Any, ws: Any) -> None:
-    """Remove all flow: residual capacities equal capacities again, for a source at `level`."""
-    clear_inflow(level, net, ws)
+def reset_flow(pair: Any, net: Any, ws: Any) -> None:
+    """Remove all flow that earlier pairs have left."""
+    reset_sets(pair, net, ws)
     count = ws.changes[0]
     if count < ws.changes_size:
         for k in range(1, count + 1):
-            edge = ws.changes[k]
-            ws.residual[edge] = net.capacity[edge]
+            ws.flow[ws.changes[k]] = 0.0
     else:  # more changes than the list holds
         for e in range(net.depth * net.n * net.n):
-            ws.residual[e] = net.capacity[e]
+            ws.flow[e] = 0.0
     ws.changes[0] = 0
 
 
 @inlined
-def clear_inflow(level: int, net: Any, ws: Any) -> None:
-    """Empty the inflow sets of all nodes below `level`."""
-    for e in range(level * net.n * net.n_words):
-        ws.inflow[e] = NO_MEMBER
+def reset_sets(pair: Any, net: Any, ws: Any) -> None:
+    """Empty the inflow sets of all nodes that paths of the pair can visit, and fill the others."""
+    first, end = span(pair, net)
+    for x in range(pair.level):
+        for q in range(first, end):
+            at = (x * net.n + q) * net.n_words
+            for w in range(net.n_words):
+                ws.inflow[at + w] = NO_MEMBER
+            fill(ws.unsaturated, at, net.n_words, first if net.causal is None else q, end)

@@ -31,7 +31,7 @@ from attnflow.maxflow.pair import (
     solve_chunk,
     solve_with_integers,
 )
-from attnflow.maxflow.residual import allocate_workspace, invalidate_residual
+from attnflow.maxflow.residual import allocate_workspace
 from attnflow.progress import Progress
 
 Floats = NDArray[np.float64]
@@ -301,7 +301,6 @@ def acquire_workspace(network: Network) -> Memory:
         for i, (pooled_size, memory) in enumerate(_pool):
             if pooled_size == size:
                 del _pool[i]
-                invalidate_residual(memory, *size)
                 return memory
     return allocate_workspace(*size)
 

@@ -49,25 +49,32 @@ def summary(result: dict[str, Any]) -> str:
 DECODERS = """## Decoders
 
 `python -m benchmarks.flow_decoders MODEL ...` measures decoders, which are not part of the tables above.
-On 2026-11-19, on two processors without other work: microseconds of processor time a pair, from the last
-position to all tokens, on one thread, the least of three runs; in parentheses, how many times as long
-OR-tools takes for 32 of these pairs, whose values differ by at most 1e-13:
+On 2026-11-19, on two processors with other work on them: microseconds of processor time a pair, from the
+last position to all tokens, on one thread; in parentheses, how many times as long OR-tools takes for 32 of
+these pairs, whose values differ by at most 1e-13. Both are the least of all runs:
 
 | edges | tokens | SmolLM2, 30 layers | stories15M, 6 layers | stories260K, 5 layers |
 | --- | --- | --- | --- | --- |
-| attention | 64 | 8.5 (83x) | 6.1 (38x) | 21 (6x) |
-| attention | 256 | 28 (616x) | 34 (44x) | 259 (8x) |
-| attention | 512 | 89 (1,341x) | 92 (80x) | 1,002 (10x) |
-| ALTI | 64 | 33 (26x) | 33 (5x) | 17 (11x) |
-| ALTI | 256 | 380 (35x) | 86 (18x) | 289 (5x) |
-| ALTI | 512 | 1,561 (69x) | 164 (41x) | 874 (7x) |
+| attention | 64 | 7.4 (95x) | 5.4 (27x) | 21 (6x) |
+| attention | 256 | 34 (457x) | 37 (42x) | 212 (10x) |
+| attention | 512 | 80 (1,384x) | 93 (96x) | 919 (11x) |
+| attention | 1,024 | - | 710 | 3,400 |
+| ALTI | 64 | 30 (29x) | 30 (5x) | 17 (6x) |
+| ALTI | 256 | 291 (42x) | 83 (20x) | 225 (7x) |
+| ALTI | 512 | 851 (131x) | 154 (57x) | 729 (9x) |
+| ALTI | 1,024 | - | 1,742 | 2,094 |
+
+From 64 to 1,024 tokens, time a pair grows as the number of tokens to the power 1.75 and 1.84 with attention of
+stories15M and stories260K, and 1.47 and 1.73 with ALTI edges; from 64 to 512 tokens of SmolLM2, 1.14 and 1.61.
+stories15M was trained on 256 tokens: what it does with more is no text of its kind.
 
 So flow in decoders is not always 100 times as fast as OR-tools: few layers, and ALTI edges, are the hard
-cases. On random causal graphs with a sink and heavy tails, OR-tools took 25 to 50 times as long on
-2026-11-18, with 5 layers and 64 or 256 tokens, and 12 layers and 128 tokens.
+cases. On random causal graphs with a sink and heavy tails (log-normal or Pareto rows), OR-tools takes 9 to
+13 times as long with 5 layers and 64 tokens, 29 to 35 times with 256 tokens, and 41 to 53 times with 12 layers
+and 128 tokens.
 
 From the last position of SmolLM2 to all tokens of a long text, by two threads, on 2026-11-19 (`--tokens 2048
---pairs 0 --threads 2`), processor time of both together:
+--pairs 0 --threads 2`), processor time of both together, before searches became as cheap as they are now:
 
 | edges | tokens | time |
 | --- | --- | --- |
@@ -78,15 +85,50 @@ From the last position of SmolLM2 to all tokens of a long text, by two threads, 
 Computing the graph takes longer than the flow: 100, 196 and 322 s. At 4,096 tokens the whole process takes
 12.5 GiB.
 
-What limits few layers is the size of one flow. From the last of 256 tokens of stories260K, less than
-half of the time builds the greedy flow, which has some 4,000 pushes over hops and falls short by a
-fortieth; the rest augments it in three rounds. Nearly all cuts run through all five layers, so no
-bound settles a pair, and each sink has a flow and a cut of its own. A maximum flow there has up to 28,000 edges. At a
-hundredth of OR-tools' time, 15 microseconds, the processor could read each edge that a path can visit
-about five times, if it read whole rows; single edges cost ten times as much. Tried in sketches without
-success: flow divided in proportion on both sides of a known minimum cut, which proves a tenth of the
-pairs; bands of layers merged into one; and one wave of whole rows from the top down, which proves
-the ends of attention half of the time and those of ALTI a third of it at 64 tokens, less at 128."""
+### What limits flow in decoders
+
+Stages of a pair at 256 tokens, in microseconds; means over all pairs of the last position:
+
+| graph | greedy flow | guessed cut | loading | first search | augmenting | pushes over hops | augmented | short by | rounds |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| SmolLM2, ALTI | 226 | 4 | 22 | 13 | 39 | 3,628 | 13% | 2.4% | 1.8 |
+| stories15M, attention | 33 | 2 | 2 | 0 | 0 | 1,456 | 14% | 3.7% | 2.7 |
+| stories15M, ALTI | 35 | 2 | 16 | 7 | 22 | 1,298 | 95% | 2.3% | 2.5 |
+| stories260K, attention | 93 | 6 | 26 | 5 | 80 | 6,835 | 92% | 3.9% | 4.2 |
+| stories260K, ALTI | 91 | 6 | 22 | 7 | 100 | 3,865 | 91% | 4.5% | 4.6 |
+
+The columns on the right count pushes, the pairs that have to be augmented, how far the greedy flow of these
+falls short, and in how many rounds of search and blocking flow it is augmented.
+
+With few layers no stage stands out, and each is near what its steps cost: a push over a hop takes 14 to 27
+nanoseconds (60 in 30 layers, whose edges do not fit into the nearer caches), an edge of the flow 3 to load, an
+edge of an augmenting path 15 to 20. Edges are used one by one, because which one comes next depends on the
+ones before. At a hundredth of OR-tools' time, 15 to 20 microseconds, the processor could handle each of the
+640 nodes that a path can visit, on average over all sinks, once for 30 nanoseconds, or read each edge two to
+five times, if it read whole rows; single edges cost ten times as much. So a ratio of 100 would need work
+that sinks share.
+
+There is little of it. In 64 minimum cuts of the two small models, no edge of a chain is cut: each
+position is on the sink's side above some level, and on the source's below, where its chain crosses the cut
+for nothing. But nearly all cuts run through all levels, and from one sink to the next, up to half of the nodes
+change sides. Neighboring sinks' edges have 32% to 58% of their capacity in common (50% to 67% if all levels of
+a position count as one; 70% to 74% for the most similar of 60 sinks). So a flow for one sink would have to be
+rerouted by a third or more to become a flow for another, while a new greedy flow already carries 96%.
+
+Tried in sketches without success:
+
+- flow divided in proportion on both sides of a known minimum cut, which proves a tenth of the pairs;
+- bands of layers merged into one, and one wave of whole rows from the top down, which proves the ends of
+  attention half of the time and those of ALTI a third of it at 64 tokens, less at 128;
+- in 30 layers, rows of the source at the top, columns of the sink at the bottom, and all layers between as one
+  matrix: proves half of the pairs with attention, and 2% to 8% with ALTI edges, where no level is to spare;
+- greedy flow that respects a cut, even the minimum cut itself: it falls short by 1.9% instead of 2.4%, because
+  what is missing is a division within each side of the cut;
+- positions with much capacity to the sink first: halves what is missing and what augmenting takes with 5
+  layers, but needs a quarter more pushes there, and more than twice as many with 30;
+- highest hops first: half as many pushes in 6 layers, but three times as much is missing;
+- no last pass over small edges in 30 layers: a tenth less greedy flow, a tenth more augmenting, and a third
+  slower where 64 tokens need no augmenting now."""
 
 
 def page(result: dict[str, Any]) -> str:

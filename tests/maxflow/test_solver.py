@@ -268,3 +268,22 @@ def test_two_thousand_small_graphs_agree_with_two_solvers():
         if seed % 5 == 0:
             expected = flow_by_networkx(capacities, depth, source, sink)
             assert values[sink] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("k", [5, 20, 40])
+def test_augmenting_paths_can_cancel_flow_on_many_edges(k):
+    # Position i of level 2 first sends its flow to position n / 2 + i - 1 of level 1, although it
+    # could go to the next one. Flow at position 0, which comes last, moves all of them.
+    n = 2 * k + 2
+    capacities = np.zeros((3, n, n))
+    capacities[2, 0, : k + 1] = 1.0
+    capacities[2, 0, 0] = 0.25
+    half = n // 2
+    for i in range(k + 1):
+        capacities[1, i, half + max(i - 1, 0)] = 1.0
+        capacities[1, i, half + i] = 1.0
+    capacities[0, half:, n - 1] = 1.0
+    flows = max_flows(capacities, layers=[3], sources=[0], sinks=[n - 1])
+    assert flows.values[0, 0, 0] == k + 0.25
+    assert flows.proofs["augmented"] == 1
+    assert max_flow(capacities, layer=3, source=0, sink=n - 1).value == k + 0.25

@@ -55,11 +55,11 @@ these pairs, whose values differ by at most 1e-13. Both are the least of all run
 
 | edges | tokens | SmolLM2, 30 layers | stories15M, 6 layers | stories260K, 5 layers |
 | --- | --- | --- | --- | --- |
-| attention | 64 | 7.4 (95x) | 5.4 (27x) | 21 (6x) |
+| attention | 64 | 8.3 (84x) | 5.7 (25x) | 21 (6x) |
 | attention | 256 | 34 (457x) | 37 (42x) | 212 (10x) |
 | attention | 512 | 80 (1,384x) | 93 (96x) | 919 (11x) |
 | attention | 1,024 | - | 710 | 3,400 |
-| ALTI | 64 | 30 (29x) | 30 (5x) | 17 (6x) |
+| ALTI | 64 | 31 (28x) | 30 (5x) | 17 (6x) |
 | ALTI | 256 | 291 (42x) | 83 (20x) | 225 (7x) |
 | ALTI | 512 | 851 (131x) | 154 (57x) | 729 (9x) |
 | ALTI | 1,024 | - | 1,742 | 2,094 |

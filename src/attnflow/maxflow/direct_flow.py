@@ -53,7 +53,7 @@ def push_over_entry_edges(amount: float, level: int, u: int, t: int, net: Any, w
     if u == t or amount <= EPSILON:
         return amount
     demand = ws.demand[t]
-    low = ws.used_up[2 * u]
+    low = ws.used_up[u]
     if demand <= EPSILON or low >= level:
         return amount
     if amount > ws.chain_free[u] or min(amount, demand) > ws.chain_free[t]:
@@ -71,7 +71,7 @@ def push_over_entry_edges(amount: float, level: int, u: int, t: int, net: Any, w
         above += room
     pushed = above if above < most else most
     if above < most:
-        ws.used_up[2 * u] = level
+        ws.used_up[u] = level
     ws.chain_steps[(level - 1) * net.n + u] += pushed
     ws.chain_steps[t] -= pushed
     ws.chain_free[u] -= pushed
@@ -85,7 +85,7 @@ def push_over_entry_edges_checked(
     amount: float, level: int, u: int, t: int, net: Any, ws: Any
 ) -> float:
     """Do the same where one of the chains may limit the flow."""
-    for x in range(level - 1, ws.used_up[2 * u] - 1, -1):
+    for x in range(level - 1, ws.used_up[u] - 1, -1):
         flow = min(amount, ws.entry[x * net.n + u], ws.demand[t])
         flow = limit_by_chain(flow, t, 1, x - 1, net, ws)
         flow = limit_by_chain(flow, u, x + 1, level - 1, net, ws)
@@ -106,9 +106,7 @@ def limit_by_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any
     """Return the part of `amount` that fits through edges low … high of the chain of u."""
     if low > high or amount <= ws.chain_free[u]:
         return amount
-    n, depth = net.n, net.depth
-    room = chain_residual(u, low, high, n, depth, net.chain, ws.chain_steps, ws.left)
-    return min(amount, room)
+    return min(amount, chain_residual(u, low, high, net.n, net.depth, net.chain, ws.chain_steps))
 
 
 @inlined
@@ -122,16 +120,12 @@ def push_down_chain(amount: float, u: int, low: int, high: int, net: Any, ws: An
 
 @kernel
 def chain_residual(
-    u: int, low: int, high: int, n: int, depth: int, chain: Any, steps: Any, rooms: Any
+    u: int, low: int, high: int, n: int, depth: int, chain: Any, steps: Any
 ) -> float:
-    """Return the exact residual capacity of edges low … high of the chain of u.
-
-    Fills rooms[x] with that of edges x + 1 … high, for each x of them.
-    """
+    """Return the exact residual capacity of edges low … high of the chain of u."""
     room = np.inf
     flow = 0.0
     for x in range(depth - 1, low - 1, -1):
-        rooms[x] = room
         flow += steps[x * n + u]
         if x <= high:
             room = min(room, chain[u * depth + x] - flow)
@@ -150,7 +144,7 @@ def push_source_row(pair: Any, net: Any, ws: Any) -> Any:
     level, t = pair.level - 1, pair.sink
     capacity = pointer(net.capacity, (level * net.n + pair.source) * net.n)
     row = row_of(capacity, ws.source_flow, pair, net, ws)
-    total = push_row(np.inf, 1, level, t - row.first, t - row.first, row)
+    total = push_row(np.inf, level, t - row.first, t - row.first, row)
     rest = capacity[t] - ws.source_flow[t]
     flow = push_over_last_edge(rest, level, t, net, ws)  # the sink's chain has no entry edges
     ws.source_flow[t] += flow
@@ -166,11 +160,8 @@ def push_own_rows(amount: float, level: int, pair: Any, net: Any, ws: Any) -> fl
     """
     n, s, t = net.n, pair.source, pair.sink
     total = 0.0
-    low = 1
-    chain_residual(s, 1, level - 1, net.n, net.depth, net.chain, ws.chain_steps, ws.left)
     for x in range(1, level):
-        room = ws.left[x]
-        room = (amount if amount < room else room) - total
+        room = limit_by_chain(amount - total, s, x + 1, level - 1, net, ws)
         at = s * net.depth + x
         if room <= EPSILON or ws.cursor[at] > 0 or ws.cursor_flow[at] > 0:
             continue
@@ -178,11 +169,7 @@ def push_own_rows(amount: float, level: int, pair: Any, net: Any, ws: Any) -> fl
             pointer(net.capacity, (x * n + s) * n), pointer(ws.row_flow, x * n), pair, net, ws
         )
         u, v = s - row.first, t - row.first
-        if x == 1:
-            flow = push_lowest_row(room, u, v, row)
-        else:
-            flow = push_row(room, low, x, u, v, row)
-            low = x
+        flow = push_lowest_row(room, u, v, row) if x == 1 else push_row(room, x, u, v, row)
         push_down_chain(flow, s, x + 1, level - 1, net, ws)
         total += flow
     return total
@@ -203,7 +190,6 @@ class Row(NamedTuple):
     chain_free: Any
     chain_steps: Any
     entry: Any
-    entry_sum: Any
     entry_part: Any
     last_part: Any
 
@@ -222,38 +208,34 @@ def row_of(capacity: Any, flow: Any, pair: Any, net: Any, ws: Any) -> Any:
         chain_free=pointer(ws.chain_free, first),
         chain_steps=pointer(ws.chain_steps, first),
         entry=pointer(ws.entry, first),
-        entry_sum=pointer(ws.entry_sum, first),
         entry_part=pointer(ws.entry_part, first),
         last_part=pointer(ws.last_part, first),
     )
 
 
 @vectorized
-def push_row(amount: float, low: int, level: int, u: int, t: int, row: Any) -> float:
+def push_row(amount: float, level: int, u: int, t: int, row: Any) -> float:
     """Push up to `amount` over a row to all positions of `level` but u and t, and to the sink.
 
     Each position sends what it can over entry edges, then over its last edge. If there is not
     enough for all, each gets the same share of what it could send. Returns the sum.
-
-    row.entry_sum must hold the sum of entry edges 1 … low - 1. The others up to level - 1 are added
-    to it, and what is pushed is subtracted, so that it serves for the next row.
     """
-    size = row.size
+    n, size = row.n, row.size
     demand, chain_free = row.demand, row.chain_free
     entry_part, last_part = row.entry_part, row.last_part
     free_u, free_t = chain_free[u], chain_free[t]
     chain_free[u], chain_free[t] = 0.0, 0.0  # so that u and t get nothing
     room = max(min(demand[t], free_t), 0.0)
-    if low == 1:
+    for q in range(size):
+        entry_part[q] = 0.0
+    for x in range(1, level if room > 0 else 1):
+        at = x * n
         for q in range(size):
-            row.entry_sum[q] = 0.0
-    for x in range(low, level if room > 0 else low):
-        for q in range(size):
-            row.entry_sum[q] += row.entry[x * row.n + q]
+            entry_part[q] += row.entry[at + q]
     entering = 0.0
     for q in range(size):
         offer = max(min(row.capacity[q] - row.flow[q], chain_free[q]), 0.0)
-        enter = max(min(offer, row.entry_sum[q]), 0.0)
+        enter = min(offer, entry_part[q])
         last_part[q] = offer
         entry_part[q] = enter
         entering += enter
@@ -284,7 +266,6 @@ def apply_row(part: float, entering: float, level: int, t: int, row: Any) -> Non
         enter = row.entry_part[q] * part
         flow = row.last_part[q] * part
         row.entry_part[q] = enter
-        row.entry_sum[q] -= enter
         row.demand[q] -= flow
         row.chain_steps[q] -= flow
         flow += enter

@@ -99,7 +99,7 @@ def unblock(pair: Any, net: Any, ws: Any) -> None:
     for level in range(1, pair.level):
         fill(ws.unblocked, level * net.n_words, net.n_words, first, end)
     for u in range(first, end):
-        ws.used_up[2 * u + 1] = 2
+        ws.used_up[net.n + u] = 2
 
 
 @inlined
@@ -122,7 +122,8 @@ def reset(pair: Any, net: Any, ws: Any) -> float:
         total += ws.demand[u]
         ws.chain_free[u] = net.chain_least[pair.level * n + u]
         ws.source_flow[u] = 0.0
-        ws.used_up[2 * u] = 1
+    for u in range(first, end):
+        ws.used_up[u] = 1
     for x in range(depth):
         ws.entry[x * n + t] = 0.0  # the chain of the sink has no entry edge to itself
     unblock(pair, net, ws)
@@ -182,7 +183,7 @@ def push_source_edge(
             save_node(top, level, u, hop, left, ws)
             top += 1
             ws.stack_amounts[2 * top + 1] = rest
-            level, u, hop, left = hop - 1, child, ws.used_up[2 * child + 1], rest
+            level, u, hop, left = hop - 1, child, ws.used_up[net.n + child], rest
             if top == 1 and u == pair.source:
                 flow = push_own_rows(left, level, pair, net, ws)
                 left -= flow
@@ -261,8 +262,8 @@ def next_hop(
 @inlined
 def block(level: int, u: int, net: Any, ws: Any) -> None:
     """Mark (level, u) as blocked, unless only its chain may have limited the flow."""
-    if ws.used_up[2 * u + 1] == level:
-        ws.used_up[2 * u + 1] = level + 1
+    if ws.used_up[net.n + u] == level:
+        ws.used_up[net.n + u] = level + 1
     if ws.chain_free[u] > EPSILON:
         remove(ws.unblocked, level * net.n_words, u)
 

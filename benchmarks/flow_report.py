@@ -288,7 +288,7 @@ def draw_growth(growth: dict[str, Any]) -> None:
         axis.set_ylabel("microseconds per pair")
         axis.set_title(f"grows as {what}$^{{{growth[f'exponent_of_{what}']:.2f}}}$", fontsize=11)
         axis.grid(visible=True, which="major", alpha=0.3)
-    with rc_context({"svg.hashsalt": "attnflow"}):  # reproducible file
+    with rc_context({"svg.hashsalt": "attnflow", "svg.fonttype": "none"}):  # reproducible file
         figure.savefig(FIGURE, metadata={"Date": None})
 
 

@@ -100,6 +100,9 @@ MODELS = [
     ("llama", "alti", torch.float32),
     ("bert", "alti", torch.float16),
     ("gemma2", "alti", torch.float16),
+    ("bart", "alti", torch.float16),
+    ("t5", "alti", torch.float32),
+    ("mistral", "alti", torch.bfloat16),
 ]
 
 

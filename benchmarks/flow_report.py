@@ -74,16 +74,15 @@ cases. On random causal graphs with a sink and heavy tails (log-normal or Pareto
 and 128 tokens.
 
 From the last position of SmolLM2 to all tokens of a long text, by two threads, on 2026-11-19 (`--tokens 2048
---pairs 0 --threads 2`), processor time of both together, before searches became as cheap as they are now:
+--pairs 0 --threads 2`), processor time of both together, the least of three runs:
 
 | edges | tokens | time |
 | --- | --- | --- |
-| attention | 2,048 | 4.8 s |
-| ALTI | 2,048 | 16 s |
-| attention | 4,096 | 8.4 s |
+| attention | 2,048 | 0.6 s |
+| ALTI | 2,048 | 9.3 s |
+| attention | 4,096 | 3.1 s |
 
-Computing the graph takes longer than the flow: 100, 196 and 322 s. At 4,096 tokens the whole process takes
-12.5 GiB.
+Computing the graph takes longer than the flow. At 4,096 tokens the whole process takes 12.5 GiB.
 
 ### What limits flow in decoders
 

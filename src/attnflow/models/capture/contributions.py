@@ -3,8 +3,9 @@
 `LayerContributions` holds one layer: z_ij, the vector that key j adds to position i with all heads
 summed and projected, and x_i, the residual stream that it is added to. Normalization between
 attention and the sum is frozen at its real statistics, so that the z_ij and the biases add up to
-exactly what the model added. Edges are computed from these vectors block by block: the vectors of
-all pairs are never in memory at once.
+exactly what the model added. Edges are computed from these vectors block by block, so that the
+vectors of all pairs are never in memory at once; or without them, where products of weights and
+values give the same (`LayerContributions.score_products`, `proximity`, `triton_proximity`).
 """
 
 from collections.abc import Callable, Iterator, Sequence

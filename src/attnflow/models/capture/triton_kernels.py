@@ -29,7 +29,7 @@ SHORT = 128  # keys that are one tile, so that no log-sum-exp is needed
 
 
 @triton.jit
-def _scores(
+def tile_scores(
     left,
     right,
     mask,
@@ -160,7 +160,7 @@ def _multiply_rows_kernel(
                 other=0.0,
             )
             shifts = tl.load(shift_start + queries, mask=inside, other=float("inf"))
-            scores = _scores(
+            scores = tile_scores(
                 key_tile,
                 query_tile,
                 mask_start,
@@ -262,7 +262,7 @@ def _log_sum_exp_kernel(
             mask=(keys[None, :] < n_keys) & (features[:, None] < width),
             other=0.0,
         )
-        scores = _scores(
+        scores = tile_scores(
             query_tile,
             key_tile,
             mask_start,
@@ -355,7 +355,7 @@ def _average_heads_kernel(
                     mask=(queries[:, None] < n_queries) & (features[None, :] < width),
                     other=0.0,
                 )
-                scores = _scores(
+                scores = tile_scores(
                     query_tile,
                     key_tile,
                     mask + example.to(tl.int64) * mask_batch + head * mask_head,
@@ -403,7 +403,7 @@ def log_sum_exp(call: Any) -> Tensor:
         return call.logsumexp.to(torch.float32) * LOG2_E
     out = call.query.new_empty(batch, n_heads, n_queries, dtype=torch.float32)
     tile_q, tile_k, warps, stages = _tiles(MEAN_TILES, call)
-    arguments, constants = _arguments(call)
+    arguments, constants = kernel_arguments(call)
     query, key, mask, *numbers = arguments
     grid = (triton.cdiv(n_queries, tile_q), batch * n_heads)
     with torch.cuda.device(out.device) if out.is_cuda else torch.no_grad():
@@ -434,7 +434,7 @@ def multiply_rows(rows: Tensor, call: Any) -> Tensor:
         padded = 1 if n_rows == 1 else max(16, triton.next_power_of_2(n_rows))
         out = rows.new_empty(batch, n_heads, n_rows, n_keys, dtype=torch.float32)
         tile_q, tile_k, warps, stages = _tiles(ONE_ROW_TILES if n_rows == 1 else ROW_TILES, call)
-        arguments, constants = _arguments(call)
+        arguments, constants = kernel_arguments(call)
         query, key, mask, *numbers = arguments
         strides, sizes, scalars = numbers[:10], numbers[10:13], numbers[13:]
         grid = (triton.cdiv(n_keys, tile_k), batch * n_heads)
@@ -474,7 +474,7 @@ def average_heads(call: Any, dtype: torch.dtype = torch.float32) -> Tensor:
         tile_q, warps = min(tile_k, 64), 4
     else:
         shift = log_sum_exp(call).contiguous()
-    arguments, constants = _arguments(call)
+    arguments, constants = kernel_arguments(call)
     query, key, mask, *numbers = arguments
     grid = (triton.cdiv(n_keys, tile_k), triton.cdiv(n_queries, tile_q), batch)
     with torch.cuda.device(out.device) if out.is_cuda else torch.no_grad():
@@ -500,7 +500,7 @@ def _tiles(tiles: dict[int, tuple[int, int, int, int]], call: Any) -> tuple[int,
     return (WIDE_TILES if call.query.shape[-1] > 128 else tiles)[call.query.element_size()]
 
 
-def _arguments(call: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def kernel_arguments(call: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments that all kernels share: tensors, strides, sizes and numbers; constants."""
     batch, n_heads, n_queries, n_keys = call.shape
     query = call.query if call.query.stride(-1) == 1 else call.query.contiguous()

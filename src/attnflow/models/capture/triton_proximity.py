@@ -19,7 +19,7 @@ from torch import Tensor
 from attnflow.models.capture.call import AttentionCall, DotProductCall
 from attnflow.models.capture.contributions import LayerContributions
 from attnflow.models.capture.fused_attention import has_kernels
-from attnflow.models.capture.triton_kernels import _arguments, _scores, log_sum_exp
+from attnflow.models.capture.triton_kernels import kernel_arguments, log_sum_exp, tile_scores
 
 # Tiles of queries and features, warps and stages, by the bytes of a value.
 TILES = {2: (64, 128, 4, 3), 4: (64, 64, 4, 2)}
@@ -102,7 +102,7 @@ def _head_weights_kernel(
             mask=(queries[None, :] < n_queries) & (features[:, None] < width),
             other=0.0,
         )
-        scores = _scores(
+        scores = tile_scores(
             key_tile,
             query_tile,
             mask + example.to(tl.int64) * mask_batch + head * mask_head,
@@ -352,7 +352,7 @@ def head_weights(call: DotProductCall, rows: slice, dtype: torch.dtype, scale: f
     out = call.query.new_empty(batch, n_heads, n_keys, rows.stop - rows.start, dtype=dtype)
     tile_q, tile_k, warps, stages = WEIGHT_TILES[call.query.element_size()]
     shift = log_sum_exp(call) - log2(scale)
-    (query, key, mask, *numbers), constants = _arguments(call)
+    (query, key, mask, *numbers), constants = kernel_arguments(call)
     grid = (triton.cdiv(n_keys, tile_k), triton.cdiv(out.shape[-1], tile_q), batch * n_heads)
     with torch.cuda.device(out.device) if out.is_cuda else torch.no_grad():
         _head_weights_kernel[grid](

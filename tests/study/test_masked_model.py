@@ -206,6 +206,7 @@ def test_a_classifier_cannot_sample(cases):
 @pytest.fixture
 def runs(cases):
     """The number of texts in each run of the model."""
+    MaskedModel(cases["classifier"])  # the last layers of a model are found once, by runs of it
     sizes: list[int] = []
     hooks = [
         case.loaded.model.register_forward_pre_hook(

@@ -24,6 +24,15 @@ const SHALLOW = 8; // from higher levels, flow first uses large edges alone, in 
 const TOGETHER = 16; // sinks whose entry edges are gathered at once
 const PATIENCE = 256; // hops that are tried for each position, before the search takes over
 
+/** Called with an edge from u to q, the flow on it and its capacity. */
+type Visit = (x: number, u: number, q: number, flow: number, capacity: number) => void;
+
+const makeLog = (size: number) => ({
+  edge: new Int32Array(size),
+  flow: new Float64Array(size),
+  capacity: new Float64Array(size),
+});
+
 export class Greedy {
   unmet = 0; // what the last edges can still carry
   readonly sent: Float64Array; // [u]: flow on each edge out of the source
@@ -44,10 +53,10 @@ export class Greedy {
   private readonly order: Int32Array; // the positions below the source, tightest edge first
   private readonly gathered: Float32Array; // [sink, x, u]: entry edges
   private block = -1; // of sinks whose entry edges are gathered
-  private words = 0; // of hops in use; in causal graphs those at large edges come first
+  private sets = 1; // of hops in use: in causal graphs, 1 for those at large edges, 2 for all
   private patience = 0;
   private logged = 0;
-  private log = { edge: new Int32Array(1 << 14), flow: new Float64Array(1 << 14) };
+  private log = makeLog(1 << 14);
 
   constructor(graph: LayeredGraph) {
     const { n, depth, words } = graph;
@@ -66,17 +75,17 @@ export class Greedy {
 
   /** Build the flow of a pair from level 3 or higher. The sink is full if nothing is unmet. */
   run(pair: Pair): void {
-    const { n, words, causal } = this.graph;
+    const { n, causal } = this.graph;
     this.start(pair);
     const { row, level, source, sink } = pair;
-    const allWords = causal ? 2 * words : words;
-    this.words = level <= SHALLOW ? allWords : words;
+    const sets = causal ? 2 : 1;
+    this.sets = level <= SHALLOW ? sets : 1;
     const defer = !this.isTight(source);
     let again = false; // whether positions have sent what needs no hops
     for (let k = 0; this.unmet > EPSILON && this.patience > 0;) {
       if (k === n || row[this.order[k]] <= EPSILON) {
-        if (this.words === allWords) return;
-        this.words = allWords;
+        if (this.sets === sets) return;
+        this.sets = sets;
         again = true;
         k = 0;
         this.unblock();
@@ -91,42 +100,46 @@ export class Greedy {
     }
   }
 
-  /** Visit the flow on all edges but the source's and the last. */
-  visitFlow(visit: (x: number, u: number, q: number, flow: number) => void): void {
-    const { n } = this.graph;
+  /** Capacities of the edges into the sink, by level and position. */
+  get entryEdges(): Float32Array {
+    const { n, depth } = this.graph;
+    const start = (this.pair.sink % TOGETHER) * depth * n;
+    return this.gathered.subarray(start, start + this.pair.level * n);
+  }
+
+  /** Visit the flow on all edges but the source's and the last, with their capacities. */
+  visitFlow(visit: Visit): void {
+    const { n, capacity, chain: chains } = this.graph;
     const { level, source, sink, first, end } = this.pair;
+    const { edge: edges, flow: flows, capacity: capacities } = this.log;
     for (let k = 0; k < this.logged; k++) {
-      const edge = this.log.edge[k];
-      const node = Math.floor(edge / n);
-      visit(Math.floor(node / n), node % n, edge % n, this.log.flow[k]);
+      const edge = edges[k];
+      const node = (edge / n) | 0;
+      visit((node / n) | 0, node % n, edge % n, flows[k], capacities[k]);
     }
+    const entryEdges = this.entryEdges;
     for (let u = first; u < end; u++) {
       let chain = 0;
       for (let x = level - 2; x > 0; x--) {
         const at = x * n + u;
         chain += this.steps[at];
-        if (chain > 0) visit(x, u, u, chain);
-        if (this.rows[at] > 0) visit(x, source, u, this.rows[at]);
-        const entered = u === sink ? 0 : this.entryEdge(x, u) - this.entry[at];
-        if (entered > 0) visit(x, u, sink, entered);
+        if (chain > 0) visit(x, u, u, chain, chains[at]);
+        const row = this.rows[at];
+        if (row > 0) visit(x, source, u, row, capacity[(x * n + source) * n + u]);
+        const entered = u === sink ? 0 : entryEdges[at] - this.entry[at];
+        if (entered > 0) visit(x, u, sink, entered, entryEdges[at]);
       }
     }
   }
 
-  private entryEdge(x: number, u: number): number {
-    const { n, depth } = this.graph;
-    return this.gathered[((this.pair.sink % TOGETHER) * depth + x) * n + u];
-  }
-
   private start(pair: Pair): void {
     const { graph, entry, demand, free, sent } = this;
-    const { n, depth, chainLeast } = graph;
+    const { n, chainLeast } = graph;
     const { level, sink, first, end, column } = pair;
     if (pair.row !== this.pair?.row) this.sort(pair);
     this.pair = pair;
     this.gather(Math.floor(sink / TOGETHER), level);
-    const start = (sink % TOGETHER) * depth * n;
-    entry.set(this.gathered.subarray(start, start + level * n));
+    entry.set(this.entryEdges);
     for (let x = 1; x < level; x++) entry[x * n + sink] = 0;
     this.steps.fill(0);
     this.rows.fill(0);
@@ -254,11 +267,11 @@ export class Greedy {
   /** The part of `amount` that fits through edges low … high of the chain of u. */
   private limit(amount: number, u: number, low: number, high: number): number {
     if (low > high || amount <= this.free[u]) return amount;
-    const { n, capacity } = this.graph;
+    const { n, chain } = this.graph;
     let flow = 0;
     for (let x = this.pair.level - 2; x >= low; x--) {
       flow += this.steps[x * n + u];
-      if (x <= high) amount = Math.min(amount, capacity[(x * n + u) * n + u] - flow);
+      if (x <= high) amount = Math.min(amount, chain[x * n + u] - flow);
     }
     return amount;
   }
@@ -303,13 +316,14 @@ export class Greedy {
         const q = this.nextHop(x, u);
         if (q >= 0) {
           this.patience--;
-          const offer = Math.min(room, this.hopCapacity(x, u, q) - used[x * n + u]);
+          const capacity = this.hopCapacity(x, u, q);
+          const offer = Math.min(room, capacity - used[x * n + u]);
           rest = this.pushDirect(offer, x, q);
           if (rest > EPSILON && this.unmet > EPSILON) rest = this.hop(rest, x, q);
           const flow = offer - rest;
           if (flow > 0) {
             used[x * n + u] += flow;
-            this.note(flow, x, u, q);
+            this.note(flow, capacity, x, u, q);
             this.pushChain(flow, u, x + 1, level - 1);
             left -= flow;
           }
@@ -335,86 +349,98 @@ export class Greedy {
     return u === this.pair.source ? edge - this.rows[x * n + q] : edge;
   }
 
-  /** Word w of the hops of (x + 1, u): unblocked positions, in causal graphs those at large edges first. */
-  private hopsIn(x: number, u: number, w: number): number {
-    const { n, words, causal, large } = this.graph;
-    if (!causal) return this.unblocked[x * words + w];
-    if (w < words) return this.unblocked[x * words + w] & large[(x * n + u) * words + w];
-    return this.unblocked[x * words + w - words] & ~large[(x * n + u) * words + w - words];
+  // The hops of a node are two sets of positions, one behind the other: those at large edges, then
+  // the others. In graphs that are not causal, all are in the first.
+
+  /** Word w of set 0 or 1 of the hops of (x + 1, u), without blocked positions. */
+  private hopsIn(set: number, x: number, u: number, w: number): number {
+    const { n, words, causal, large, small } = this.graph;
+    const at = (x * n + u) * words + w;
+    const hops = causal ? (set === 0 ? large : small)[at] : large[at] | small[at];
+    return hops & this.unblocked[x * words + w];
   }
 
   /** Move the cursor of (x + 1, u) to its first hop that is not saturated; returns its end, or -1. */
   private nextHop(x: number, u: number): number {
-    const { n, words: setWords } = this.graph;
+    const { cursor, used } = this;
+    const { n, words, causal } = this.graph;
+    const { sink, first } = this.pair;
     const at = x * n + u;
-    const cursor = this.cursor[at];
-    let used = this.used[at];
-    let mask = -1 << (cursor & 31);
-    for (let w = cursor >> 5; w < this.words; w++, mask = -1) {
-      const base = w < setWords ? 0 : setWords << 5;
-      for (let word = this.hopsIn(x, u, w) & mask; word !== 0; word &= word - 1) {
-        const here = firstMember(word, w);
-        const q = here - base;
-        if (here !== cursor) used = 0;
-        if (q === u || q === this.pair.sink) continue;
-        if (this.hopCapacity(x, u, q) - used > EPSILON) {
-          this.cursor[at] = here;
-          this.used[at] = used;
+    const start = cursor[at];
+    const until = causal ? (u >> 5) + 1 : words;
+    for (let set = start >> 5 < words ? 0 : 1; set < this.sets; set++) {
+      const base = set * (words << 5);
+      let w = (start - base) >> 5;
+      let mask = -1 << (start & 31);
+      if (w < first >> 5) [w, mask] = [first >> 5, -1];
+      for (; w < until; w++, mask = -1) {
+        for (let word = this.hopsIn(set, x, u, w) & mask; word !== 0; word &= word - 1) {
+          const q = firstMember(word, w);
+          if (base + q !== start) used[at] = 0;
+          if (q === sink || this.hopCapacity(x, u, q) - used[at] <= EPSILON) continue;
+          cursor[at] = base + q;
           return q;
         }
       }
     }
-    this.cursor[at] = this.words << 5;
-    this.used[at] = 0;
+    cursor[at] = this.sets * (words << 5);
+    used[at] = 0;
     return -1;
   }
 
   /** Push up to `amount` from (2, u) over hops to level 1 and last edges; returns the rest. */
   private pushLowestHops(amount: number, u: number): number {
-    const { demand } = this;
-    const { n, words: setWords } = this.graph;
+    const { cursor, demand, unblocked } = this;
+    const { n, words, causal } = this.graph;
+    const { sink, first } = this.pair;
     const at = n + u;
-    const cursor = this.cursor[at];
-    let used = this.used[at];
-    let mask = -1 << (cursor & 31);
-    for (let w = cursor >> 5; w < this.words; w++, mask = -1) {
-      const base = w < setWords ? 0 : setWords << 5;
-      for (let word = this.hopsIn(1, u, w) & mask; word !== 0; word &= word - 1) {
-        const here = firstMember(word, w);
-        const q = here - base;
-        if (here !== cursor) used = 0;
-        if (demand[q] <= EPSILON) {
-          remove(this.unblocked, setWords, q);
-          continue;
-        }
-        if (q === u || q === this.pair.sink) continue;
-        const flow = Math.min(this.hopCapacity(1, u, q) - used, demand[q], amount);
-        if (flow <= EPSILON) continue;
-        demand[q] -= flow;
-        this.unmet -= flow;
-        this.note(flow, 1, u, q);
-        amount -= flow;
-        if (amount <= EPSILON) {
-          this.cursor[at] = here;
-          this.used[at] = used + flow;
-          return amount;
+    const start = cursor[at];
+    const until = causal ? (u >> 5) + 1 : words;
+    for (let set = start >> 5 < words ? 0 : 1; set < this.sets; set++) {
+      const base = set * (words << 5);
+      let w = (start - base) >> 5;
+      let mask = -1 << (start & 31);
+      if (w < first >> 5) [w, mask] = [first >> 5, -1];
+      for (; w < until; w++, mask = -1) {
+        for (let word = this.hopsIn(set, 1, u, w) & mask; word !== 0; word &= word - 1) {
+          const q = firstMember(word, w);
+          if (demand[q] <= EPSILON) {
+            remove(unblocked, words, q);
+            continue;
+          }
+          if (q === sink) continue;
+          const used = base + q === start ? this.used[at] : 0;
+          const capacity = this.hopCapacity(1, u, q);
+          const flow = Math.min(capacity - used, demand[q], amount);
+          if (flow <= EPSILON) continue;
+          demand[q] -= flow;
+          this.unmet -= flow;
+          this.note(flow, capacity, 1, u, q);
+          amount -= flow;
+          if (amount <= EPSILON) {
+            cursor[at] = base + q;
+            this.used[at] = used + flow;
+            return amount;
+          }
         }
       }
     }
-    this.cursor[at] = this.words << 5;
+    cursor[at] = this.sets * (words << 5);
     this.used[at] = 0;
     return amount;
   }
 
-  private note(flow: number, x: number, u: number, q: number): void {
+  private note(flow: number, capacity: number, x: number, u: number, q: number): void {
     const { n } = this.graph;
-    const { edge, flow: flows } = this.log;
-    if (this.logged === edge.length) {
-      this.log = { edge: new Int32Array(2 * edge.length), flow: new Float64Array(2 * edge.length) };
-      this.log.edge.set(edge);
-      this.log.flow.set(flows);
+    if (this.logged === this.log.edge.length) {
+      const longer = makeLog(2 * this.logged);
+      longer.edge.set(this.log.edge);
+      longer.flow.set(this.log.flow);
+      longer.capacity.set(this.log.capacity);
+      this.log = longer;
     }
     this.log.edge[this.logged] = (x * n + u) * n + q;
+    this.log.capacity[this.logged] = capacity;
     this.log.flow[this.logged++] = flow;
   }
 

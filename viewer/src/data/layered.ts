@@ -24,7 +24,9 @@ export class LayeredGraph {
   readonly n: number;
   readonly words: number; // of a set of positions
   readonly capacity: Float32Array; // [x, u, q]
-  readonly large: Int32Array; // [x, u]: where large edges lead
+  readonly chain: Float32Array; // [x, u]: capacity of the edge from u to itself
+  readonly large: Int32Array; // [x, u]: where large edges lead, in causal graphs
+  readonly small: Int32Array; // [x, u]: where the other edges lead, not to u itself
   readonly open: Int32Array; // [x, u]: where edges with residual capacity lead
   readonly chainLeast: Float64Array; // [level, u]: the least of chain edges 1 to level - 2
   readonly offChain: Float64Array; // [level, u]: the sum of all edges that leave this part of a chain
@@ -37,7 +39,9 @@ export class LayeredGraph {
     this.depth = depth;
     this.words = (n + 31) >> 5;
     this.capacity = new Float32Array(depth * n * n);
+    this.chain = new Float32Array(depth * n);
     this.large = new Int32Array(depth * n * this.words);
+    this.small = new Int32Array(depth * n * this.words);
     this.open = new Int32Array(depth * n * this.words);
     this.chainLeast = new Float64Array((depth + 2) * n).fill(Infinity);
     this.offChain = new Float64Array((depth + 2) * n);
@@ -45,7 +49,7 @@ export class LayeredGraph {
 
   /** Add the next layer: capacities [n, n], Infinity for unlimited edges. */
   add(layer: ArrayLike<number>): void {
-    const { n, words, capacity, chainLeast, offChain, large, open } = this;
+    const { n, words, capacity, chain, chainLeast, offChain, large, small, open } = this;
     const x = this.added++;
     for (let u = 0; u < n; u++) {
       const row = (x * n + u) * n;
@@ -56,13 +60,17 @@ export class LayeredGraph {
         capacity[row + q] = value;
         if (q < u) before += value;
         else if (q > u) after += value;
-        if (value > EPSILON) insert(open, (x * n + u) * words, q);
       }
-      this.causal &&= !(after > 0);
       const least = (LARGE * before) / (u + 1);
-      for (let q = 0; q < u; q++) {
-        if (capacity[row + q] > least) insert(large, (x * n + u) * words, q);
+      for (let q = 0; q < n; q++) {
+        const value = capacity[row + q];
+        if (value <= EPSILON) continue;
+        const set = (x * n + u) * words;
+        insert(open, set, q);
+        if (q !== u) insert(q < u && value > least ? large : small, set, q);
       }
+      chain[x * n + u] = capacity[row + u];
+      this.causal &&= !(after > 0);
       const at = (x + 1) * n + u; // of a source below which this is the last edge but one
       chainLeast[at + n] = x > 0 ? Math.min(chainLeast[at], capacity[row + u]) : Infinity;
       offChain[at + n] = x > 0 ? offChain[at] + before + after : 0;

@@ -43,6 +43,7 @@ export class LayeredFlow {
   private residual: Residual | null = null;
   private key = ""; // of the last source
   private row: Float64Array | null = null; // its edges
+  private tails: Float64Array | null = null; // sums of the edges out of its chain
 
   /** depth: how many layers can be added. */
   constructor(n: number, depth: number) {
@@ -68,8 +69,8 @@ export class LayeredFlow {
     if (pair.level === 1) return graph.finite(sum(query.tokens.map((t) => pair.row[t])));
     greedy.run(pair);
     if (greedy.unmet <= EPSILON) return graph.finite(sum(pair.column, pair));
-    const offered = sum(pair.row, pair);
-    if (offered - sum(greedy.sent, pair) <= EPSILON * graph.n) return graph.finite(offered);
+    const bound = this.chainCut(pair);
+    if (bound - sum(greedy.sent, pair) <= EPSILON * graph.n) return graph.finite(bound);
     return graph.finite(this.maximize(pair));
   }
 
@@ -110,8 +111,8 @@ export class LayeredFlow {
   private maximize(pair: Pair): number {
     const { greedy } = this;
     const residual = (this.residual ??= new Residual(this.graph));
-    residual.start(pair, greedy.sent, greedy.demand);
-    greedy.visitFlow((x, u, q, flow) => residual.add(x, u, q, flow));
+    residual.start(pair, greedy);
+    greedy.visitFlow((x, u, q, flow, capacity) => residual.add(x, u, q, flow, capacity));
     const value = sum(greedy.sent, pair) + residual.maximize();
     const capacity = residual.cut();
     if (Math.abs(capacity - value) > PROOF * (1 + value)) {
@@ -120,10 +121,39 @@ export class LayeredFlow {
     return capacity;
   }
 
+  /** The smallest cut around the source and a part of the chain below it. */
+  private chainCut({ level, source, row, first, end }: Pair): number {
+    const { n, chain } = this.graph;
+    const tails = (this.tails ??= this.tailsOf(source, level));
+    let least = sum(row, { first, end });
+    let above = least - row[source]; // the edges that leave the chain
+    for (let x = level - 2; x > 0; x--) {
+      above += tails[x * n + first];
+      least = Math.min(least, above);
+      above -= chain[x * n + source];
+    }
+    return least;
+  }
+
+  /** [x, q]: the sum of the edges from a position to q and those after it. */
+  private tailsOf(source: number, level: number): Float64Array {
+    const { n, capacity } = this.graph;
+    const tails = new Float64Array(level * n);
+    for (let x = 1; x < level - 1; x++) {
+      let total = 0;
+      for (let q = n - 1; q >= 0; q--) {
+        total += capacity[(x * n + source) * n + q];
+        tails[x * n + q] = total;
+      }
+    }
+    return tails;
+  }
+
   private pairOf({ layer, sources, tokens }: Query): Pair {
     const pair = this.graph.pair(layer, sources, tokens);
     const key = `${layer}/${sources}`;
     if (key === this.key && this.row) pair.row = this.row;
+    else this.tails = null;
     [this.key, this.row] = [key, pair.row];
     return pair;
   }

@@ -281,3 +281,38 @@ test("scores are flows divided by the number of sources, 1 for carried positions
   assert.equal(flowScore(1.5, [2, 3]), 0.75);
   assert.equal(flowScore(Infinity, [2]), 1);
 });
+
+test("edges of very different sizes: the value of a slow solver, and an equal cut", () => {
+  const next = random(12);
+  for (let round = 0; round < 30; round++) {
+    const n = 9;
+    const causal = round % 2 === 0;
+    const layers = Array.from({ length: 10 }, () => {
+      const weights = Float32Array.from({ length: n * n }, () =>
+        next() < 0.3 ? 0 : 10 ** (-15.5 * next()),
+      );
+      return masked(weights, causal);
+    });
+    const solver = solverOf(layers, n);
+    for (let t = 0; t < n; t++) {
+      const expected = slowFlow(layers, n, n - 1, t);
+      assert.ok(Math.abs(solver.value(n - 1, t) - expected) < 1e-9);
+      check(solver.solve(n - 1, t), layers, n, n - 1, t);
+    }
+  }
+});
+
+test("a cut around the chain of the source proves flows without a search", () => {
+  // From 3 at layer 4, over a chain with an edge of 0.25 in layer 3, and from there to all positions.
+  // What leaves the chain above is 0.5 in layer 4 and 0.125 in layer 3.
+  const n = 4;
+  const wide = Float32Array.from({ length: n * n }, (_, i) => (i % n <= i / n ? 1 : 0));
+  const middle = wide.slice();
+  middle.set([0.125, 0, 0, 0.25], 3 * n);
+  const top = wide.slice();
+  top.set([0.5, 0, 0, 1], 3 * n);
+  const solver = new LayeredFlow(n, 4);
+  for (const layer of [wide, wide, middle, top]) solver.add(layer);
+  Object.assign(solver, { maximize: () => assert.fail("searched") });
+  assert.equal(solver.value({ layer: 4, sources: [3], tokens: [0] }), 0.875);
+});

@@ -9,9 +9,9 @@ import { flowScore, LayeredFlow, workerSource } from "./solver.ts";
 const SMALL = 4e5; // edges up to which the page computes by itself
 const MAX_WORKERS = 6;
 const MAX_BYTES = 1e9; // of the graph in all workers
-const BYTES = 12.5; // for an edge
+const BYTES = 5; // for an edge
 const AHEAD = 2; // batches that wait in a worker
-const BATCH = 8; // neighboring sinks that a worker is given at once
+const BATCH = 4; // neighboring sinks that a worker is given at once; fewer near the end
 
 export class FlowPool {
   private readonly n: number;
@@ -37,7 +37,7 @@ export class FlowPool {
     note: (i: number, score: number) => void,
   ): Generator<Step, void> {
     const take = ({ first, values }: Reply): void => values.forEach((v, k) => note(first + k, v));
-    if (this.start(layers) && (yield* this.share(layers, queries, false, take))) return;
+    if (this.start(layers.length) && (yield* this.share(layers, queries, false, take))) return;
     const solver = this.own(layers);
     for (const [i, query] of queries.entries()) {
       note(i, flowScore(solver.value(query), query.sources));
@@ -49,11 +49,20 @@ export class FlowPool {
   *path(layers: readonly Float32Array[], query: Query): Generator<Step, MaxFlow> {
     yield [0, 1]; // redraw before the work starts
     let path: MaxFlow | null = null;
-    if (this.start(layers)) {
+    if (this.start(layers.length)) {
       yield* this.share(layers, [query], true, (reply) => (path = reply.path));
       if (path) return path;
     }
     return this.own(layers).solve(query);
+  }
+
+  /** Start the workers, and give them layers that are known, while others are still being loaded.
+   * needed: how many there will be. */
+  prepare(layers: readonly Float32Array[], needed: number): void {
+    if (!layers.length || !this.start(needed)) return;
+    for (const i of this.workers.keys()) {
+      while (this.sent[i] < layers.length) this.sendLayer(i, layers);
+    }
   }
 
   destroy(): void {
@@ -68,8 +77,8 @@ export class FlowPool {
   }
 
   /** Start the workers, if the graph needs any; returns whether there are some. */
-  private start(layers: readonly Float32Array[]): boolean {
-    if (layers.length * this.n ** 2 <= SMALL || this.failed) return false;
+  private start(needed: number): boolean {
+    if (needed * this.n ** 2 <= SMALL || this.failed) return false;
     if (this.workers.length) return true;
     const fitting = Math.max(1, Math.floor(MAX_BYTES / (BYTES * this.depth * this.n ** 2)));
     const count = Math.min(MAX_WORKERS, navigator.hardwareConcurrency || 2, fitting);
@@ -84,6 +93,12 @@ export class FlowPool {
       this.fail();
     }
     return this.workers.length > 0;
+  }
+
+  /** Send a worker the next layer that it does not have. */
+  private sendLayer(i: number, layers: readonly Float32Array[]): void {
+    const capacities = layers[this.sent[i]++];
+    post(this.workers[i], { n: this.n, depth: this.depth, capacities });
   }
 
   private fail(): void {
@@ -106,18 +121,20 @@ export class FlowPool {
     let error: string | null = null;
     const give = (worker: Worker): void => {
       if (next >= total || error || id !== this.jobs) return;
-      const batch = queries.slice(next, next + BATCH);
+      const share = Math.ceil((total - next) / (2 * workers.length));
+      const batch = queries.slice(next, next + Math.min(BATCH, share));
       post(worker, { id, first: next, queries: batch, full });
       next += batch.length;
     };
     try {
-      for (const [i, worker] of workers.entries()) {
-        while (this.sent[i] < layers.length) {
-          const capacities = layers[this.sent[i]++];
-          post(worker, { n: this.n, depth: this.depth, capacities });
-          yield [done, total];
-          if (this.failed) return false;
-        }
+      for (const [l] of layers.entries()) {
+        const lacking = [...workers.keys()].filter((i) => this.sent[i] === l);
+        if (!lacking.length) continue;
+        for (const i of lacking) this.sendLayer(i, layers);
+        yield [done, total];
+        if (this.failed) return false;
+      }
+      for (const worker of workers) {
         worker.onmessage = ({ data }: MessageEvent<Reply>) => {
           if (data.id !== id) return;
           take(data);

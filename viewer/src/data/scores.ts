@@ -23,7 +23,7 @@ import { capacitiesOf, type MaxFlow, type Query } from "./maxflow.ts";
 import { Queue, type Step, type WorkProgress } from "./queue.ts";
 import { ascend, augment, descend, multiply, spread } from "./rollout.ts";
 
-const MAX_EDGES = 6e7; // that the solver of the page takes; it needs about 12 bytes per edge
+const MAX_EDGES = 6e7; // that the solver of the page takes; it needs about 5 bytes per edge
 const FAST_TOKENS = 64; // up to which flow is computed in the page without delay
 const MAX_PATHS = 20; // in the cache
 const NEIGHBORS = 16; // sinks that are solved one after the other; they share some work
@@ -90,7 +90,7 @@ export class Scores {
   private readonly paths = new Map<string, MaxFlow>();
   private readonly queue: Queue;
   private readonly pool: FlowPool;
-  private capacities: Float32Array[] | null = null;
+  private readonly capacities: Float32Array[] = []; // of the first layers
   private partial: { key: string; row: Float32Array } | null = null; // flow being computed
 
   constructor(
@@ -524,13 +524,19 @@ export class Scores {
     if (this.paths.size > MAX_PATHS) this.paths.delete(this.paths.keys().next().value as string);
   }
 
+  /** Capacities of layers 1 to `layer`; null until they are loaded. Workers get each as it arrives. */
   private capacitiesUpTo(layer: number): Float32Array[] | null {
-    const layers = this.augmentedUpTo(layer);
-    if (!layers) return null;
-    if (!this.capacities || this.capacities.length < layer) {
-      this.capacities = capacitiesOf(layers, this.n, this.example.carried);
+    const { capacities } = this;
+    const layers = Array.from({ length: layer }, (_, l) => this.augmented(l + 1));
+    const missing = layers.indexOf(null);
+    const known = layers.slice(0, missing < 0 ? layer : missing) as Float32Array[];
+    if (capacities.length < known.length) {
+      const all = capacitiesOf(known, this.n, this.example.carried);
+      capacities.push(...all.slice(capacities.length));
     }
-    return this.capacities.slice(0, layer);
+    if (missing < 0) return capacities.slice(0, layer);
+    this.pool.prepare(capacities, layer);
+    return null;
   }
 
   /** Attention of a layer with the residual connection mixed in. */

@@ -19,9 +19,10 @@ const queries = Array.from({ length: N }, (_, token) => ({
   tokens: [token],
 }));
 
-/** A pool whose workers answer one request at a time, and the number of their batches. */
-function makePool(): { pool: FlowPool; batches: () => number } {
+/** A pool whose workers answer one request at a time, and what they were sent: batches and layers. */
+function makePool(): { pool: FlowPool; batches: () => number; sent: number[][] } {
   let batches = 0;
+  const sent: number[][] = []; // sizes of batches by worker, 0 for a layer
   const spawn = (): Worker => {
     type Scope = Parameters<typeof serve>[0];
     const worker = { onmessage: null as ((event: object) => void) | null };
@@ -30,13 +31,16 @@ function makePool(): { pool: FlowPool; batches: () => number } {
       postMessage: (reply: Reply) => worker.onmessage?.({ data: reply }),
     };
     serve(scope);
+    const own: number[] = [];
+    sent.push(own);
     const postMessage = (data: Request): void => {
       if ("queries" in data) batches++;
+      own.push("queries" in data ? data.queries.length : 0);
       setTimeout(() => scope.onmessage?.({ data } as MessageEvent<Request>), 0);
     };
     return Object.assign(worker, { postMessage, terminate: () => {} }) as unknown as Worker;
   };
-  return { pool: new FlowPool(N, LAYERS, spawn), batches: () => batches };
+  return { pool: new FlowPool(N, LAYERS, spawn), batches: () => batches, sent };
 }
 
 /** The scores of queries, in order. */
@@ -93,4 +97,33 @@ test("without workers the page computes, one pair at a time", async () => {
   assert.deepEqual(work.next().value, [1, 3]);
   assert.deepEqual(work.next().value, [2, 3]);
   assert.equal((await finish(work)).length, 3);
+});
+
+test("layers are sent as they are loaded, and once", async () => {
+  const { pool, sent } = makePool();
+  pool.prepare([], LAYERS);
+  assert.equal(sent.length, 0);
+  pool.prepare(layers.slice(0, 30), LAYERS);
+  pool.prepare(layers.slice(0, 40), LAYERS);
+  assert.ok(sent.length > 0);
+  for (const own of sent) assert.deepEqual(own, Array(40).fill(0));
+  const solver = new LayeredFlow(N, LAYERS);
+  for (const layer of layers) solver.add(layer);
+  assert.deepEqual(
+    await finish(scoresOf(pool, queries)),
+    queries.map((query) => solver.value(query)),
+  );
+  for (const own of sent) assert.equal(own.filter((size) => size === 0).length, LAYERS);
+  assert.deepEqual(
+    sent.flat().reduce((sum, size) => sum + size),
+    N,
+  );
+});
+
+test("the last batches are small, so that workers end at about the same time", async () => {
+  const { pool, sent } = makePool();
+  await finish(scoresOf(pool, queries));
+  const batches = sent.flat().filter((size) => size > 0);
+  assert.ok(Math.max(...batches) > 1);
+  for (const own of sent) assert.equal(own[own.length - 1], 1);
 });

@@ -58,16 +58,19 @@ def test_each_says_what_it_teaches_and_what_comes_next_and_keeps_no_outputs(name
 def test_a_first_explanation():
     outputs = execute("1-first-explanation")
     assert outputs[0] == "plural 1.0\n"
-    assert outputs[1].split()[::2] == ["keys", "to", "cabinet"]
-    rows = {token: row for token, (row, _) in read_table(outputs[2]).items()}
-    raw, rollout, flow = zip(*rows.values(), strict=True)
-    tokens = list(rows)
-    assert tokens[raw.index(max(raw))] == "to"
+    assert outputs[1].split()[::2] == ["keys", "the", "to"]
+    lines = [line.split() for line in outputs[2].splitlines()[1:]]  # "the" occurs twice
+    tokens = [line[0] for line in lines]
+    raw, rollout, flow = zip(*(map(float, line[1:]) for line in lines), strict=True)
+    assert raw.index(max(raw)) == 4  # the second "the"
+    assert tokens[raw.index(min(raw))] == "keys"
     assert tokens[rollout.index(max(rollout))] == "keys"
     assert [tokens[i] for i, score in enumerate(flow) if score == 1] == ["keys", "to", "cabinet"]
     assert "have the same highest flow, 1" in outputs[3]
     raw_share, rollout_share, flow_share = map(int, re.findall(r"better than (\d+)%", outputs[-1]))
-    assert raw_share < 75 < flow_share < 90 < rollout_share
+    assert raw_share < 50 < flow_share < rollout_share
+    drop, random = map(float, re.findall(r"drops by ([\d.]+)", outputs[-1])[2:4])  # of rollout
+    assert drop > 2 * random
     lower = [float(score) for score in outputs[4].split()[1::2]]
     assert len(set(lower)) == 3
     assert lower[0] - lower[2] > 0.2
@@ -123,12 +126,17 @@ def test_which_method_reads_its_tables_correctly():
     assert [table["rollout, ALTI"][1] for table in (first, second)] == ["yes", "yes"]
     assert all("rollout, ALTI" in list(table)[:4] for table in (first, second))
     assert [table["frequency, rare first"][1] for table in (first, second)] == ["yes", "no"]
-    assert [table["rollout, attention"][1] for table in (first, second)] == ["yes", "yes"]
+    for table in (first, second):
+        best = [name for name in table if name != "comprehensiveness"][:3]
+        assert best[0] == "leave-one-out"
+        assert set(best[1:]) == {"rollout, ALTI", "flow, ALTI"}
+        assert table["flow, ALTI"][1] == table["position, earlier first"][1] == "yes"
+    assert [table["rollout, attention"][1] for table in (first, second)] == ["yes", "no"]
     assert [table["flow, attention"][1] for table in (first, second)] == ["yes", "no"]
     assert [table["raw, attention"][1] for table in (first, second)] == ["no", "no"]
     evidence = read_table(find(outputs, "reciprocal_rank"))
     assert evidence["rollout, ALTI"][0][0] > 0.85
-    assert 0.6 < evidence["rollout, attention"][0][0] < 0.85
+    assert evidence["rollout, attention"][0][0] == 1
     assert evidence["random"][0][0] < 0.5
 
 
@@ -142,12 +150,12 @@ def test_a_data_set_answers_in_numbers():
     accuracy, wrong, unknown, nouns, flow = (
         [s.split() for s in t.splitlines()[1:]] for t in tables
     )
-    assert [float(row[-1]) for row in accuracy] == pytest.approx([0.957, 1.0], abs=0.01)
+    assert [float(row[-1]) for row in accuracy] == pytest.approx([0.957, 0.979], abs=0.005)
     assert all("cabinets" in row for row in wrong)
     assert [row[1] for row in unknown] == ["True"] * 4 + ["False"] * 2
-    assert float(unknown[-2][-1]) > 0.9
+    assert 0.4 < float(unknown[-2][-1]) < 0.6
     assert float(unknown[-1][-1]) < 0.05
-    assert all(float(row[4]) > 0.99 and float(row[2]) > 0.99 for row in nouns)  # rollout, accuracy
+    assert all(float(row[4]) == 1 and float(row[2]) == 1 for row in nouns)  # rollout, accuracy
     assert all(float(row[3]) < 0.9 and float(row[5]) < 0.6 for row in nouns)  # raw, flow
     assert all(float(row[3]) < 0.03 for row in flow)  # hardly ever the nearest noun
     assert [float(row[2]) for row in flow[:3]] == [0, 0, 0]  # no ties up to layer 3
@@ -156,8 +164,10 @@ def test_a_data_set_answers_in_numbers():
 def test_an_edge_of_your_own():
     outputs = execute("7-your-own-edge")
     assert "tensor([[[0.1667, 0.8333]]])" in outputs[1]
-    assert re.findall(r"keys ([\d.]+)", find(outputs, "attention ")) == ["0.24", "0.26"]
-    table = read_table(outputs[-1])
+    assert re.findall(r"keys ([\d.]+)", find(outputs, "attention ")) == ["0.36", "0.39"]
+    table = read_table(find(outputs, "rollout, focused"))
     plain, focused = table["rollout, attention"][0], table["rollout, focused"][0]
-    assert plain[0] < focused[0] < plain[0] + 0.02  # far less than the intervals
-    assert table["frequency, rare first"][0][0] > focused[1]
+    assert plain[0] < focused[0] < plain[2]  # the intervals overlap widely
+    assert table["frequency, rare first"][0][2] > focused[1] > plain[1]
+    gains = re.findall(r"worse on 0: ([+-][\d.]+)", outputs[-1])
+    assert [float(gain) < 0.001 for gain in gains] == [False, True]

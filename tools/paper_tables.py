@@ -11,7 +11,6 @@ from attnflow.paper.experiments.accuracy import PAPER_ACCURACY
 from attnflow.paper.experiments.agreement import WITHOUT_CLS
 from attnflow.paper.experiments.agreement_tables import (
     CLAIMS,
-    FLOW_HIGHEST_LAST,
     PAPER_TABLE1,
     PAPER_TABLE2,
     TOLERANCE,
@@ -36,35 +35,26 @@ def write_summary(results: Results) -> str:
     expect(n == results["table1"].settings["examples"], "the seeds have the sentences of table 1")
     for means in _means_of_seeds(results).values():
         failed = [name for name, holds in CLAIMS.items() if not holds(median_means(means))]
-        expect(failed == [FLOW_HIGHEST_LAST], "only one observation fails")
+        expect(not failed, "all observations hold for the median of the seeds")
     return f"""
 - **Tables 1 and 2** show the paper's main result: raw attention loses its meaning with depth, and
-  rollout and flow do not. Of {len(CLAIMS)} observations of the paper,
-  {" and ".join(_count_claims(results))} hold for the median of {len(models)} seeds (below). What
-  does not hold is that flow stays at its maximum: it decreases a little after layer 4.
+  rollout and flow do not. All {len(CLAIMS)} observations of the paper hold in both tables for the
+  median of {len(models)} seeds; the table below says for how many of them.
 - **Correlations at the last layer**, medians over {len(models)} seeds ([all of
   them](paper-appendix.md#beyond-the-paper-other-trainings)): with blank-out
   {_last(results, "blank_out", "rollout")} for rollout and {_last(results, "blank_out", "flow")}
   for flow (paper 0.71 and 0.70), with gradients {_last(results, "l2", "rollout")} and
   {_last(results, "l2", "flow")} (paper 0.54 and 0.61).
-- **Accuracy**: the bundled model is the best seed on a development set. It predicts
+- **Accuracy**: the bundled model, chosen on a development set, predicts
   {accuracy:.1%} of {n:,} held-out sentences correctly (paper: {PAPER_ACCURACY:.0%}); the seeds
   have {min(accuracies):.1%} to {max(accuracies):.1%}.
 - **Table 3** depends on the method, for DistilBERT and for MiniLM: the authors' script gives the
   paper's order of methods, and scores of [CLS] with the norm of the gradient put raw attention
   first.
-- **Figures 1 to 3** show the paper's story; figure 4 in part.
+- **Figures 1 and 3** show the paper's story, figures 2 and 4 in part.
 
 {claims_table(results)}
 """
-
-
-def _count_claims(results: Results) -> list[str]:
-    """Return in how many observations each table agrees with the paper, for the median of seeds."""
-    return [
-        f"{sum(holds(median_means(means)) for holds in CLAIMS.values())} in {table}"
-        for table, means in _means_of_seeds(results).items()
-    ]
 
 
 def claims_table(results: Results) -> str:
@@ -129,21 +119,22 @@ def comment_table1(results: Results) -> str:
     expect(rollout[0] < paper["rollout"][0] - 0.2, "rollout of layer 1 is lower than the paper's")
     expect(words[0] > rollout[0] + 0.3, "[CLS] matters at layer 1")
     expect(extremes["lowest"]["importance"] > 0.3, "[CLS] is often the least important token")
-    expect(raw[0] > max(raw[1:]) + 0.1 and raw[-1] < 0.1, "raw attention decreases with depth")
-    expect(flow[2] > max(flow) - 0.05, "flow is near its maximum at layer 3")
-    expect(flow[-1] < flow[3] - 0.02, "flow decreases after layer 4")
+    expect(raw[0] > max(raw[1:]) + 0.3 and raw[-1] < 0.15, "raw attention decreases with depth")
+    expect(flow[2] > max(flow) - 0.1, "flow is near its maximum at layer 3")
     expect(saturation["between"][-1] < 0.05, "bounds decide flow at the last layer")
-    expect(min(short[m][-1] for m in ("rollout", "flow")) > 0.7, "short texts are like the paper's")
-    expect(long["raw"][0] < long["raw"][1] - 0.2, "in long texts, layer 2 finds the subject")
+    expect(
+        min(short[m][-1] for m in ("rollout", "flow")) > 0.68, "short texts are like the paper's"
+    )
+    expect(max(long["raw"]) < 0.3, "in long texts, no layer attends to what matters")
     return f"""
 *As in the paper*, raw attention is best at layer 1 ({raw[0]:.2f}) and uninformative at the last
 ({raw[-1]:.2f}), rollout climbs to {rollout[-1]:.2f}, and flow is at {flow[2]:.2f} by layer 3.
 
 *What separates the rest: long sentences.* With {lengths[1]} tokens, the last layer has
 {short["rollout"][-1]:.2f} for rollout and {short["flow"][-1]:.2f} for flow, as in the paper; with
-{lengths[-1]}, {long["rollout"][-1]:.2f} and {long["flow"][-1]:.2f}. In long sentences, [CLS]
-attends to the important words at layer 2 ({long["raw"][1]:.2f}) rather than at layer 1
-({long["raw"][0]:.2f}), and deep flow does not see that: at the last layer,
+{lengths[-1]}, {long["rollout"][-1]:.2f} and {long["flow"][-1]:.2f}. Raw attention of [CLS] has at
+most {max(long["raw"]):.2f} there at any layer; in short ones, {short["raw"][0]:.2f} at layer 1.
+Deep flow depends on the first and the last layer only: at the last layer,
 {1 - saturation["between"][-1]:.0%} of tokens have a flow equal to all the weight that enters them
 at layer 1, or to the most that can leave [CLS].
 {_compare_seeds(results)}
@@ -156,19 +147,19 @@ highest flow in {extremes["highest"]["flow"][1]:.0%} of sentences.
 
 
 def _compare_seeds(results: Results) -> str:
-    """Say in which seeds observations fail, and why."""
-    seeds = _means_of_seeds(results)["table 1"].values()
-    first = [means for means in seeds if means["raw"][0] == max(means["raw"])]
-    later = [means for means in seeds if means["raw"][0] < max(means["raw"])]
-    ends = sorted(means["flow"][-1] for means in first)
-    late_ends = sorted(means["flow"][-1] for means in later)
-    expect(len(first) > len(later) > 0, "raw attention is highest at layer 1 in most seeds")
-    expect(late_ends[-1] < ends[0] - 0.1, "flow is lower where raw attention is best later")
+    """Say which observation fails for most seeds, by how much, and why."""
+    losses = [
+        sorted(max(means["flow"]) - means["flow"][-1] for means in seeds.values())
+        for seeds in _means_of_seeds(results).values()
+    ]
+    fails = [sum(loss > TOLERANCE for loss in seeds) for seeds in losses]
+    n = len(losses[0])
+    expect(fails[0] < n / 2 < fails[1], "flow stays at its maximum in most seeds of table 1")
+    expect(losses[1][-1] < 0.1, "flow loses little")
     return f"""
-*Where seeds differ.* In {len(later)} of {len(seeds)} seeds, [CLS] attends to the important words
-later than at layer 1. These have flow at {" and ".join(f"{end:.2f}" for end in late_ends)}, the
-others at {ends[0]:.2f} to {ends[-1]:.2f}. After 12 epochs of training, 9 of 10
-models of two recipes do so, with median flows of 0.33 and 0.23 (development set).
+*Where seeds differ.* The observation that fails most often is that flow stays at its maximum: in
+{fails[0]} of {n} seeds of table 1 and {fails[1]} of table 2. These lose up to {losses[0][-1]:.2f}
+and {losses[1][-1]:.2f}: deeper layers saturate the flow of more tokens, which makes them equal.
 """
 
 

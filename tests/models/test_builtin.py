@@ -94,8 +94,8 @@ def test_held_out_accuracy(loaded, split):
     tests = split.test
     assert accuracy(loaded.model, tests["natural"], vocabulary) > 0.98
     assert accuracy(loaded.model, tests["1 attractor"], vocabulary) > 0.95
-    # The encoder's recipe trades some accuracy here for the patterns of the paper's tables.
-    expected = 0.92 if loaded.is_causal else 0.9
+    # The recipe trades some accuracy here for the patterns of the paper's tables.
+    expected = 0.91 if loaded.is_causal else 0.87
     assert accuracy(loaded.model, tests["3 attractors"], vocabulary) >= expected
     for example in tests["natural"][:300] + tests["2 attractors"][:200]:
         ids = loaded.tokenizer(example.text)["input_ids"]

@@ -179,7 +179,7 @@ def test_the_bundled_model():
     check = explain("the keys to the old cabinet").faithfulness()
     assert check.label == "plural"
     assert check.comprehensiveness > check.random
-    assert check.beaten > 0.9
+    assert check.beaten > 0.8
 
 
 def test_an_image(tmp_path):

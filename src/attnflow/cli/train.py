@@ -23,6 +23,8 @@ DeviceOption = Annotated[
 
 CHECKPOINT = "training.pt"
 ACCURACY = "accuracy.json"
+# The grammar has few examples: larger batches would leave too few steps to learn the rule.
+FOR_GRAMMAR: dict[str, Any] = {"epochs": 6, "batch_size": 32}
 
 
 def register(app: typer.Typer) -> None:
@@ -65,10 +67,12 @@ def verb_number(  # noqa: PLR0913 - the options of the command
         ),
     ] = 1,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="The number of epochs. Default: 6.")
+        int | None,
+        typer.Option(min=1, help="The number of epochs. Default: 4. With the grammar: 6."),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Examples per batch. Default: 512.")
+        int | None,
+        typer.Option(min=1, help="Examples per batch. Default: 512. With the grammar: 32."),
     ] = None,
     attention_dropout: Annotated[
         float | None,
@@ -77,7 +81,7 @@ def verb_number(  # noqa: PLR0913 - the options of the command
     attractor_copies: Annotated[
         int | None,
         typer.Option(
-            min=1, help="How often an epoch has each example with attractors. Default: 2."
+            min=1, help="How often an epoch has each example with attractors. Default: 1."
         ),
     ] = None,
     resume: Annotated[
@@ -103,6 +107,8 @@ def verb_number(  # noqa: PLR0913 - the options of the command
             "attractor_copies": attractor_copies,
         }
         recipe = Recipe(seed=seed, causal=causal)
+        if data is None:
+            recipe = replace(recipe, **FOR_GRAMMAR)
         recipe = replace(recipe, **{name: v for name, v in given.items() if v is not None})
         recipes = [replace(recipe, seed=seed + i) for i in range(seeds)]
         split = split_grammar() if data is None else split_folder(data)

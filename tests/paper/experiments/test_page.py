@@ -89,5 +89,5 @@ def test_observations_are_counted_over_seeds(results):
     row = f"| Rollout increases from layer to layer | yes, yes, {n} | yes, no, 0 |"
     assert row in text
     assert f"median of {n} seeds" in text
-    with pytest.raises(StaleCommentError, match="only one observation fails"):
+    with pytest.raises(StaleCommentError, match="all observations hold"):
         write_summary(changed_results)

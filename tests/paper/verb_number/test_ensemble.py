@@ -119,7 +119,10 @@ def train_by_hand(split, recipe):
     examples = encode_examples(split.training + hard, vocabulary)
     torch.manual_seed(recipe.seed)
     config = VerbNumberConfig(
-        vocab_size=len(vocabulary), activation_function="gelu_pytorch_tanh", **recipe.sizes
+        vocab_size=len(vocabulary),
+        activation_function="gelu_pytorch_tanh",
+        initializer_range=recipe.initializer_range,
+        **recipe.sizes,
     )
     model = VerbNumberModel(config).eval()  # without dropout
     weights = list(model.parameters())

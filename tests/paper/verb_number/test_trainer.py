@@ -69,7 +69,7 @@ def test_the_loss_decreases_and_is_logged(split, caplog):
 
 
 def test_models_side_by_side_can_start_from_larger_weights(split):
-    recipes = [TINY, replace(TINY, initializer_range=0.06)]
+    recipes = [replace(TINY, initializer_range=spread) for spread in (0.02, 0.06)]
     small, large = (dict(new_model(recipe, 50).named_parameters()) for recipe in recipes)
     for name, weights in small.items():
         factor = 3 if weights.dim() > 1 else 1  # biases are 0, scales of layer norms 1

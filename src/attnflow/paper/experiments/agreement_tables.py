@@ -334,13 +334,11 @@ def _flow_close_to_rollout(means: Means) -> bool:
     return means["flow"][-1] >= means["rollout"][-1] - 0.1
 
 
-RAW_HIGHEST_FIRST = "Raw attention is highest at layer 1"
-FLOW_HIGHEST_LAST = "Flow at the last layer is at its maximum"
 CLAIMS = {
-    RAW_HIGHEST_FIRST: _raw_highest_first,
+    "Raw attention is highest at layer 1": _raw_highest_first,
     "Rollout increases from layer to layer": _rollout_increases,
     "Flow at layer 3 is within 0.1 of its maximum": _flow_early,
-    FLOW_HIGHEST_LAST: _flow_highest_last,
+    "Flow at the last layer is at its maximum": _flow_highest_last,
     "Rollout and flow are higher than raw attention at the last layer": _both_above_raw,
     "Flow is at least as high as rollout at layers 2 to 4": _flow_not_below_rollout,
     "Flow is at most 0.1 below rollout at the last layer": _flow_close_to_rollout,

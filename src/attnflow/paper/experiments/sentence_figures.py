@@ -67,7 +67,7 @@ class Sentence:
 
 CORRECT = Sentence("the keys to the cabinet", "plural", ("keys", "key"))
 ATTRACTOR = Sentence("the article on NNP large systems", "singular", ("article", "articles"))
-WRONG = Sentence("the flowers in which the female", "singular", ("flowers", "flower"))
+WRONG = Sentence("the songs that the author", "singular", ("songs", "song"))
 PAPER_WRONG = Sentence("here the NNS differ in that the female", "singular", ("NNS", "NNP"))
 SENTENCES = (CORRECT, ATTRACTOR, WRONG)
 

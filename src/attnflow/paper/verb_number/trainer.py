@@ -50,18 +50,18 @@ class Recipe:
     sizes: model sizes that differ from the paper's, by their names in VerbNumberConfig.
     """
 
-    epochs: int = 6
+    epochs: int = 4
     batch_size: int = 512
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.05
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.6
     warm_up: float = 0.05
-    dropout: float = 0.1
+    dropout: float = 0.0
     attention_dropout: float = 0.1
-    unknown_rate: float = 0.1
+    unknown_rate: float = 0.05
     label_smoothing: float = 0.0
-    attractor_copies: int = 2
+    attractor_copies: int = 1
     average_decay: float = 0.999
-    initializer_range: float = 0.02
+    initializer_range: float = 0.12
     sizes: dict[str, int] = field(default_factory=dict)
     seed: int = 0
     causal: bool = False

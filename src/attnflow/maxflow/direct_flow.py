@@ -101,7 +101,7 @@ def push_over_entry_edges_checked(
 # Chains
 
 
-@inlined
+@kernel
 def limit_by_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any) -> float:
     """Return the part of `amount` that fits through edges low … high of the chain of u."""
     if low > high or amount <= ws.chain_free[u]:
@@ -109,7 +109,7 @@ def limit_by_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any
     return min(amount, chain_residual(u, low, high, net.n, net.depth, net.chain, ws.chain_steps))
 
 
-@inlined
+@kernel
 def push_down_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any) -> None:
     """Push `amount` over edges low … high of the chain of u."""
     if low <= high:

@@ -31,15 +31,12 @@ from attnflow.maxflow.jit import (
     members_from,
     remove,
 )
-from attnflow.maxflow.layout import pack_edge, workspace_of
+from attnflow.maxflow.layout import SHALLOW, pack_edge, workspace_of
 from attnflow.maxflow.network import EPSILON, graph_of, span
 
 # An edge of the source is tight if its capacity exceeds this part of the capacity with which its
 # position can pass flow on to other chains.
 TIGHT = 0.3
-
-# In causal graphs, flows from higher levels use large edges first.
-SHALLOW = 8
 
 # How the greedy flow ended.
 SINK_FULL = 0  # all last edges are saturated, so the flow equals their capacity

@@ -80,7 +80,7 @@ def push_over_entry_edges(amount: float, level: int, u: int, t: int, net: Any, w
     return amount - pushed
 
 
-@inlined
+@kernel
 def push_over_entry_edges_checked(
     amount: float, level: int, u: int, t: int, net: Any, ws: Any
 ) -> float:
@@ -135,7 +135,7 @@ def chain_residual(
 # Whole rows
 
 
-@inlined
+@kernel
 def push_source_row(pair: Any, net: Any, ws: Any) -> Any:
     """Push from the source to every position what it can send directly to the sink.
 
@@ -151,7 +151,7 @@ def push_source_row(pair: Any, net: Any, ws: Any) -> Any:
     return total + flow
 
 
-@inlined
+@kernel
 def push_own_rows(amount: float, level: int, pair: Any, net: Any, ws: Any) -> float:
     """Push up to `amount` from the source's own position at `level` to others, lowest rows first.
 

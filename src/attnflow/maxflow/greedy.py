@@ -99,7 +99,7 @@ def unblock(pair: Any, net: Any, ws: Any) -> None:
         ws.used_up[net.n + u] = 2
 
 
-@inlined
+@kernel
 def reset(pair: Any, net: Any, ws: Any) -> float:
     """Prepare the workspace for a pair; returns the sum of the last edges' capacities."""
     first, end = span(pair, net)
@@ -127,7 +127,7 @@ def reset(pair: Any, net: Any, ws: Any) -> float:
     return total
 
 
-@inlined
+@kernel
 def value_at_source(row: int, pair: Any, pushes: int, net: Any, ws: Any) -> tuple[float, int, int]:
     """Return value, end and pushes of a flow that has tried all edges of the source."""
     first, end = span(pair, net)

@@ -53,9 +53,9 @@ PROOFS = (
 CLOSED_FORM, END_CUT, GUESSED_CUT, SEARCHED_CUT, AUGMENTED = 0, 1, 2, 3, 4
 WITHIN_TOLERANCE, LAYER_BOUNDS, INTEGERS, UNPROVED = 5, 6, 7, 8
 
-# In causal graphs, waves solve so many sinks after one whose greedy flow was not maximum, and took
+# In causal graphs, waves solve so many sinks after two whose greedy flow was not maximum, and took
 # more than this many pushes for each node that paths can visit.
-SINKS_BY_WAVES = 16
+SINKS_BY_WAVES = 64
 PUSHES_PER_NODE = 1.5
 
 INTEGER_SCALE = 2.0**50  # the integer for a capacity of 1; sums of thousands fit into 64 bits
@@ -250,8 +250,8 @@ def solve_next(
 ) -> tuple[float, float, int, int]:
     """Return value, cut and proof of a pair, and how many of the next sinks begin with waves.
 
-    waves: this number before the pair. A cut around one end tells that the greedy flow can do
-    without waves again.
+    waves: this number before the pair, or -1 after one that was hard for the greedy flow; waves
+    begin after two of them. A cut around one end tells that the greedy flow can do without again.
     """
     net = graph_of(network)
     if waves > 0 and pair.source >= pair.sink:
@@ -264,7 +264,7 @@ def solve_next(
     if proof == AUGMENTED and may_use_waves(pair.level, tolerance, network):
         first, end = span(pair, net)
         if pushes > PUSHES_PER_NODE * (end - first) * (pair.level - 1):
-            return value, cut, proof, SINKS_BY_WAVES
+            return value, cut, proof, SINKS_BY_WAVES if waves < 0 else -1
     return value, cut, proof, 0
 
 
@@ -304,7 +304,7 @@ def solve_pair(
     return cut, cut, (AUGMENTED if rounds else SEARCHED_CUT), pushes
 
 
-@inlined
+@kernel
 def closed_form(pair: Any, net: Any) -> float:
     """Return the flow through one or two layers: an edge, or a sum of minima."""
     n, s, t = net.n, pair.source, pair.sink
@@ -316,7 +316,7 @@ def closed_form(pair: Any, net: Any) -> float:
     return value
 
 
-@inlined
+@kernel
 def end_cut(pair: Any, net: Any) -> float:
     """Return the smaller of the cuts around the source and around the sink."""
     first, end = span(pair, net)

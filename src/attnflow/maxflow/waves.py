@@ -121,7 +121,7 @@ def value_of_waves(wave: Any, ws: Any) -> float:
 # Step 1: distances
 
 
-@inlined
+@kernel
 def label_nodes(wave: Any, ws: Any) -> int:
     """Fill ws.ring, and return the farthest ring with surplus; 0 if no surplus can be moved.
 
@@ -193,7 +193,7 @@ def label_level(k: int, level: int, wave: Any, ws: Any) -> None:
         ws.unreached[level * n_words + w] = left & ~found
 
 
-@inlined
+@kernel
 def keep_ways_of_surplus(farthest: int, wave: Any, ws: Any) -> None:
     """Remove nodes from the rings that no surplus passes on its way to deficits."""
     n_words = ws.n_words
@@ -244,7 +244,7 @@ def keep_on_ways(k: int, level: int, start: int, last: int, wave: Any, ws: Any) 
 # Step 2: rooms
 
 
-@inlined
+@kernel
 def measure_rooms(farthest: int, wave: Any, ws: Any) -> None:
     """Fill ws.room: [distance, level, width], for nodes of a ring, and 0 for all others."""
     n_words, width = ws.n_words, ws.width
@@ -317,7 +317,7 @@ def add_rooms_above(k: int, level: int, start: int, last: int, ws: Any) -> None:
 # Step 3: pushes
 
 
-@inlined
+@kernel
 def push_ring(k: int, level: int, wave: Any, ws: Any) -> None:
     """Move surplus from the nodes of a level in ring k to those in the ring below."""
     n_words, width = ws.n_words, ws.width

@@ -186,6 +186,7 @@ WORKSPACE_FIELDS = (
     Field("log_edge", INTEGER, ("log_size",), "the hop of each push, from `pack_edge`"),
     Field("log_amount", REAL, ("log_size",), "the amount of each push"),
     # Waves
+    Field("trial", REAL, (5,), "whether the next sinks begin with waves, see `pair.solve_next`"),
     Field("surplus", REAL, ("shallow", "width"), "[level, u]: inflow less outflow of each node"),
     Field("nothing", REAL, ("width",), "zeros"),
     Field("room", REAL, (RINGS, "shallow", "width"), "what nodes at each distance can move"),

@@ -53,10 +53,14 @@ PROOFS = (
 CLOSED_FORM, END_CUT, GUESSED_CUT, SEARCHED_CUT, AUGMENTED = 0, 1, 2, 3, 4
 WITHIN_TOLERANCE, LAYER_BOUNDS, INTEGERS, UNPROVED = 5, 6, 7, 8
 
-# In causal graphs, waves solve so many sinks after two whose greedy flow was not maximum, and took
-# more than this many pushes for each node that paths can visit.
-SINKS_BY_WAVES = 64
+# In causal graphs, waves begin after two sinks in a row whose greedy flow was not maximum, and took
+# many pushes for each node that paths can visit.
 PUSHES_PER_NODE = 1.5
+PUSHES_OF_LONG_TEXTS = 5.0  # the same if rows do not fit into the nearer caches
+LONG_TEXT = 512  # tokens; more is long
+ROOMS_PER_PUSH = 0.7  # with more rooms to measure than this, the greedy flow is faster
+SINKS_BY_WAVES = 64  # before the greedy flow is tried again
+SINKS_WITHOUT = 64  # after waves were slower
 
 INTEGER_SCALE = 2.0**50  # the integer for a capacity of 1; sums of thousands fit into 64 bits
 
@@ -217,7 +221,7 @@ def solve_chunk(network: Any, chunk: Any, job: Any, memory: Any) -> None:
             if level > 2:
                 order_source_edges(level, s, network, memory)
             edges = pointer(network.capacity, ((level - 1) * n + s) * n)
-            waves = 0  # how many of the next sinks begin with waves
+            ws.trial[0] = 0
             for k in range(job.sinks.size):
                 if job.stop[0] != 0:
                     return
@@ -231,7 +235,7 @@ def solve_chunk(network: Any, chunk: Any, job: Any, memory: Any) -> None:
                         job.proofs[i, r, k] = LAYER_BOUNDS
                         continue
                 pair = Pair(level, s, job.sinks[k])
-                value, cut, proof, waves = solve_next(pair, waves, job.tolerance, network, memory)
+                value, cut, proof = solve_next(pair, job.tolerance, network, memory)
                 job.lower[i, r, k] = value
                 job.upper[i, r, k] = cut
                 job.proofs[i, r, k] = proof
@@ -245,27 +249,44 @@ def may_use_waves(level: int, tolerance: float, network: Any) -> bool:
 
 
 @inlined
-def solve_next(
-    pair: Any, waves: int, tolerance: float, network: Any, memory: Any
-) -> tuple[float, float, int, int]:
-    """Return value, cut and proof of a pair, and how many of the next sinks begin with waves.
+def solve_next(pair: Any, tolerance: float, network: Any, memory: Any) -> tuple[float, float, int]:
+    """Return value, cut and proof of a pair, by waves or by the greedy flow first.
 
-    waves: this number before the pair, or -1 after one that was hard for the greedy flow; waves
-    begin after two of them. A cut around one end tells that the greedy flow can do without again.
+    ws.trial[0]: how many of the next sinks begin with waves; -1 after one that was hard for the
+    greedy flow, less for sinks that must do without waves. The rest of ws.trial tells whether waves
+    are worth their time: pushes per node of the last greedy flow, and since then the
+    rooms that waves measured, pairs, and their nodes.
     """
-    net = graph_of(network)
-    if waves > 0 and pair.source >= pair.sink:
+    net, ws = graph_of(network), workspace_of(memory)
+    first, end = span(pair, net)
+    n_nodes = (end - first) * (pair.level - 1)
+    trial = ws.trial
+    if trial[0] > 0 and pair.source >= pair.sink:
         into = pointer(net.column, pair.sink * net.n)
         value = flow_by_waves_if(net.causal, tuple(pair), net.capacity, into, memory)
         cut = searched_cut(pair, net.capacity, network, memory)
+        trial[0] -= 1
+        trial[3] += 1
+        trial[4] += n_nodes
+        if cut >= end_cut(pair, net):  # the greedy flow finds such cuts
+            trial[0] = 0
+        elif trial[3] >= 8 and trial[2] > ROOMS_PER_PUSH * trial[1] * trial[4]:
+            trial[0] = -SINKS_WITHOUT
         if abs(cut - value) <= PROOF_TOLERANCE:
-            return cut, cut, AUGMENTED, waves - 1 if cut < end_cut(pair, net) else 0
+            return cut, cut, AUGMENTED
+        trial[0] = -SINKS_WITHOUT
     value, cut, proof, pushes = solve_pair(pair, tolerance, network, memory)
-    if proof == AUGMENTED and may_use_waves(pair.level, tolerance, network):
-        first, end = span(pair, net)
-        if pushes > PUSHES_PER_NODE * (end - first) * (pair.level - 1):
-            return value, cut, proof, SINKS_BY_WAVES if waves < 0 else -1
-    return value, cut, proof, 0
+    pushes_per_node = pushes / n_nodes if n_nodes > 0 else 0.0
+    least = PUSHES_PER_NODE if net.n <= LONG_TEXT else PUSHES_OF_LONG_TEXTS
+    is_hard = proof == AUGMENTED and pushes_per_node > least
+    if trial[0] < -1:
+        trial[0] += 1
+    elif not (is_hard and may_use_waves(pair.level, tolerance, network)):
+        trial[0] = 0
+    else:
+        trial[0] = SINKS_BY_WAVES if trial[0] < 0 else -1
+        trial[1], trial[2], trial[3], trial[4] = pushes_per_node, 0, 0, 0
+    return value, cut, proof
 
 
 @inlined

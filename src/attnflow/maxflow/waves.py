@@ -39,7 +39,7 @@ from attnflow.maxflow.layout import BLOCK, RINGS, workspace_of
 from attnflow.maxflow.network import EPSILON
 
 QUARTER = BLOCK // 4
-MOST_WAVES = 64
+MOST_WAVES = 24
 TOO_MANY = -1.0  # returned by `flow_by_waves` for a pair that needs more
 
 
@@ -264,6 +264,7 @@ def measure_rooms(farthest: int, wave: Any, ws: Any) -> None:
                         room[u] = -ws.surplus[level * width + u]
                     elif level > 1:
                         room[u] = room_below(k, level, u, start, wave, ws)
+                        ws.trial[2] += 1
             if k > 0 and level < wave.level - 1:
                 add_rooms_above(k, level, start, last, ws)
 

@@ -7,9 +7,10 @@ divides its total among them. docs/flow-algorithm.md and docs/joint-flow.md expl
 
 To read the code: `solver` divides a job among threads; `pair` solves a pair in stages: `greedy`
 with `direct_flow` builds a blocking flow, `proofs` proves it maximum if it can, and `residual`
-augments it. `groups` reduces sets to pairs. `joint` divides a flow among all
-tokens, with `balance`. `network` validates and arranges the input, `layout`
-lists all memory of the kernels, `jit` compiles them, and `compilation` reports how far that is.
+augments it; in decoders of few layers, `waves` does all of this. `groups` reduces sets to pairs.
+`joint` divides a flow among all tokens, with `balance`. `network` validates and arranges the input,
+`layout` lists all memory of the kernels, `jit` compiles them, and `compilation` reports how far
+that is.
 """
 
 from attnflow.maxflow.groups import group_flow, group_flows

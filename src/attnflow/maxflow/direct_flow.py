@@ -80,7 +80,7 @@ def push_over_entry_edges(amount: float, level: int, u: int, t: int, net: Any, w
     return amount - pushed
 
 
-@inlined
+@kernel
 def push_over_entry_edges_checked(
     amount: float, level: int, u: int, t: int, net: Any, ws: Any
 ) -> float:
@@ -101,7 +101,7 @@ def push_over_entry_edges_checked(
 # Chains
 
 
-@inlined
+@kernel
 def limit_by_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any) -> float:
     """Return the part of `amount` that fits through edges low … high of the chain of u."""
     if low > high or amount <= ws.chain_free[u]:
@@ -109,7 +109,7 @@ def limit_by_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any
     return min(amount, chain_residual(u, low, high, net.n, net.depth, net.chain, ws.chain_steps))
 
 
-@inlined
+@kernel
 def push_down_chain(amount: float, u: int, low: int, high: int, net: Any, ws: Any) -> None:
     """Push `amount` over edges low … high of the chain of u."""
     if low <= high:
@@ -135,7 +135,7 @@ def chain_residual(
 # Whole rows
 
 
-@inlined
+@kernel
 def push_source_row(pair: Any, net: Any, ws: Any) -> Any:
     """Push from the source to every position what it can send directly to the sink.
 
@@ -151,7 +151,7 @@ def push_source_row(pair: Any, net: Any, ws: Any) -> Any:
     return total + flow
 
 
-@inlined
+@kernel
 def push_own_rows(amount: float, level: int, pair: Any, net: Any, ws: Any) -> float:
     """Push up to `amount` from the source's own position at `level` to others, lowest rows first.
 

@@ -31,15 +31,12 @@ from attnflow.maxflow.jit import (
     members_from,
     remove,
 )
-from attnflow.maxflow.layout import pack_edge, workspace_of
+from attnflow.maxflow.layout import SHALLOW, pack_edge, workspace_of
 from attnflow.maxflow.network import EPSILON, graph_of, span
 
 # An edge of the source is tight if its capacity exceeds this part of the capacity with which its
 # position can pass flow on to other chains.
 TIGHT = 0.3
-
-# In causal graphs, flows from higher levels use large edges first.
-SHALLOW = 8
 
 # How the greedy flow ended.
 SINK_FULL = 0  # all last edges are saturated, so the flow equals their capacity
@@ -102,7 +99,7 @@ def unblock(pair: Any, net: Any, ws: Any) -> None:
         ws.used_up[net.n + u] = 2
 
 
-@inlined
+@kernel
 def reset(pair: Any, net: Any, ws: Any) -> float:
     """Prepare the workspace for a pair; returns the sum of the last edges' capacities."""
     first, end = span(pair, net)
@@ -130,7 +127,7 @@ def reset(pair: Any, net: Any, ws: Any) -> float:
     return total
 
 
-@inlined
+@kernel
 def value_at_source(row: int, pair: Any, pushes: int, net: Any, ws: Any) -> tuple[float, int, int]:
     """Return value, end and pushes of a flow that has tried all edges of the source."""
     first, end = span(pair, net)

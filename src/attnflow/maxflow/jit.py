@@ -178,10 +178,34 @@ def _lowest_bit_in_python(word: Any) -> int:
 lowest_bit: Any = intrinsic(_lowest_bit) if COMPILED else _lowest_bit_in_python
 
 
+def _highest_bit(_typing_context: Any, _word: Any) -> Any:
+    """Return the index of the highest set bit of a non-zero word."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        zeros = builder.ctlz(arguments[0], context.get_constant(types.boolean, 1))
+        return builder.sub(context.get_constant(types.uint64, 63), zeros)
+
+    return types.uint64(types.uint64), generate
+
+
+def _highest_bit_in_python(word: Any) -> int:
+    """Replace `highest_bit` when Numba's compiler is switched off."""
+    return int(word).bit_length() - 1
+
+
+highest_bit: Any = intrinsic(_highest_bit) if COMPILED else _highest_bit_in_python
+
+
 @kernel
 def first_member(word: Any, w: int) -> Any:
     """Return the smallest member in a non-zero word; w: the number of the word in its set."""
     return (w << 6) + np.int64(lowest_bit(word))
+
+
+@kernel
+def last_member(word: Any, w: int) -> Any:
+    """Return the largest member in a non-zero word; w: the number of the word in its set."""
+    return (w << 6) + np.int64(highest_bit(word))
 
 
 @kernel

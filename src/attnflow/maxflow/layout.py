@@ -28,6 +28,9 @@ from attnflow.maxflow.jit import COMPILED, address, kernel, pointer_type
 Memory = NDArray[np.float64]  # cells of 8 bytes; what they hold depends on the field
 REAL, INTEGER, BITS = np.float64, np.int64, np.uint64
 ROUNDS = 16  # of a search, whose nodes are listed one by one
+BLOCK = 64  # edges of a row that waves handle together
+SHALLOW = 8  # in causal graphs, flows from higher levels use large edges first, and no waves
+RINGS = 32  # of nodes at the same distance, in a wave
 CELLS_PER_LINE = 8  # a line of the processor's cache has 64 bytes
 
 
@@ -38,6 +41,8 @@ class Sizes(NamedTuple):
     depth: int  # layers of edges
     n_levels: int  # levels of positions
     n_words: int  # 64-bit words of a set of positions
+    width: int  # positions in these words
+    shallow: int  # layers that shallow flows can use
     log_size: int  # pushes that the log of the greedy flow can hold
     changes_size: int  # edges with flow that can be listed, plus a count
 
@@ -46,7 +51,9 @@ def sizes_of(n: int, depth: int) -> Sizes:
     """Return the sizes of networks with `n` positions and `depth` layers."""
     # Through few layers of long texts, a position pushes over a share of its hops.
     log_size = max(16, n // 8) * n * depth + 1024
-    return Sizes(n, depth, depth + 1, (n + 63) // 64, log_size, 2 * log_size)
+    n_words = (n + BLOCK - 1) // BLOCK
+    shallow = min(depth, SHALLOW)
+    return Sizes(n, depth, depth + 1, n_words, n_words * BLOCK, shallow, log_size, 2 * log_size)
 
 
 class Field(NamedTuple):
@@ -178,6 +185,19 @@ WORKSPACE_FIELDS = (
     Field("unblocked", BITS, ("n_levels", "n_words"), "positions that may still reach the sink"),
     Field("log_edge", INTEGER, ("log_size",), "the hop of each push, from `pack_edge`"),
     Field("log_amount", REAL, ("log_size",), "the amount of each push"),
+    # Waves
+    Field("trial", REAL, (5,), "whether the next sinks begin with waves, see `pair.solve_next`"),
+    Field("surplus", REAL, ("shallow", "width"), "[level, u]: inflow less outflow of each node"),
+    Field("nothing", REAL, ("width",), "zeros"),
+    Field("room", REAL, (RINGS, "shallow", "width"), "what nodes at each distance can move"),
+    Field("ring", BITS, (RINGS, "shallow", "n_words"), "nodes at each distance from a deficit"),
+    Field("waiting", BITS, ("shallow", "n_words"), "nodes with surplus"),
+    Field("kept", BITS, ("n_words",), "temporary: nodes of a ring that surplus passes"),
+    Field("touched", BITS, ("shallow", "n_words"), "[x]: positions whose row_flows are in use"),
+    Field("open_edges", BITS, ("shallow", "n", "n_words"), "[x, u]: where edges lead"),
+    Field("ways", BITS, ("shallow", "n", "n_words"), "[x, u]: where unsaturated edges lead"),
+    Field("carrying", BITS, ("shallow", "n", "n_words"), "[x, u]: where edges with flow lead"),
+    Field("row_flows", REAL, ("shallow", "n", "width"), "[x, u, q]: flow on the rows in use"),
     # The search of the residual graph
     Field("unreached", BITS, ("n_levels", "n_words"), "positions the search has not reached"),
     Field("reached", BITS, (ROUNDS, "n_levels", "n_words"), "those of each round, less dead ends"),

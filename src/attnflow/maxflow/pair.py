@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from attnflow.maxflow.greedy import BLOCKED, greedy_flow, order_source_edges
 from attnflow.maxflow.jit import contains, inlined, kernel, pointer
-from attnflow.maxflow.layout import workspace_of
+from attnflow.maxflow.layout import BLOCK, SHALLOW, workspace_of
 from attnflow.maxflow.network import (
     EPSILON,
     PROOF_TOLERANCE,
@@ -36,6 +36,7 @@ from attnflow.maxflow.residual import (
     reset_sets,
     searched_cut,
 )
+from attnflow.maxflow.waves import flow_by_waves_if, list_open_edges
 
 # How a value was proved. Kernels use the index in this tuple.
 PROOFS = (
@@ -51,6 +52,15 @@ PROOFS = (
 )
 CLOSED_FORM, END_CUT, GUESSED_CUT, SEARCHED_CUT, AUGMENTED = 0, 1, 2, 3, 4
 WITHIN_TOLERANCE, LAYER_BOUNDS, INTEGERS, UNPROVED = 5, 6, 7, 8
+
+# In causal graphs, waves begin after two sinks in a row whose greedy flow was not maximum, and took
+# many pushes for each node that paths can visit.
+PUSHES_PER_NODE = 1.5
+PUSHES_OF_LONG_TEXTS = 5.0  # the same if rows do not fit into the nearer caches
+LONG_TEXT = 512  # tokens; more is long
+ROOMS_PER_PUSH = 0.7  # with more rooms to measure than this, the greedy flow is faster
+SINKS_BY_WAVES = 64  # before the greedy flow is tried again
+SINKS_WITHOUT = 64  # after waves were slower
 
 INTEGER_SCALE = 2.0**50  # the integer for a capacity of 1; sums of thousands fit into 64 bits
 
@@ -201,6 +211,8 @@ def solve_chunk(network: Any, chunk: Any, job: Any, memory: Any) -> None:
     network, chunk, job = Network(*network), Chunk(*chunk), Job(*job)
     ws = workspace_of(memory)
     n = network.n
+    if may_use_waves(job.levels[chunk.first_level], job.tolerance, network):
+        list_open_edges(pointer(network.capacity, 0), memory)
     for i in range(chunk.first_level, chunk.end_level):
         level = job.levels[i]
         bounded = job.all_sources and i > 0 and level > 2 and job.levels[i - 1] == level - 1
@@ -209,6 +221,7 @@ def solve_chunk(network: Any, chunk: Any, job: Any, memory: Any) -> None:
             if level > 2:
                 order_source_edges(level, s, network, memory)
             edges = pointer(network.capacity, ((level - 1) * n + s) * n)
+            ws.trial[0] = 0
             for k in range(job.sinks.size):
                 if job.stop[0] != 0:
                     return
@@ -222,35 +235,85 @@ def solve_chunk(network: Any, chunk: Any, job: Any, memory: Any) -> None:
                         job.proofs[i, r, k] = LAYER_BOUNDS
                         continue
                 pair = Pair(level, s, job.sinks[k])
-                value, cut, proof = solve_pair(pair, job.tolerance, network, memory)
+                value, cut, proof = solve_next(pair, job.tolerance, network, memory)
                 job.lower[i, r, k] = value
                 job.upper[i, r, k] = cut
                 job.proofs[i, r, k] = proof
 
 
 @inlined
-def solve_pair(pair: Any, tolerance: float, network: Any, memory: Any) -> tuple[float, float, int]:
-    """Return the maximum flow of a pair, the capacity of a cut, and how they were proved.
+def may_use_waves(level: int, tolerance: float, network: Any) -> bool:
+    """Return whether waves can solve pairs from this level. Blocks of edges need 64 edges."""
+    shallow = level <= SHALLOW and network.n * network.n >= BLOCK
+    return network.causal is not None and shallow and tolerance == 0
+
+
+@inlined
+def solve_next(pair: Any, tolerance: float, network: Any, memory: Any) -> tuple[float, float, int]:
+    """Return value, cut and proof of a pair, by waves or by the greedy flow first.
+
+    ws.trial[0]: how many of the next sinks begin with waves; -1 after one that was hard for the
+    greedy flow, less for sinks that must do without waves. The rest of ws.trial tells whether waves
+    are worth their time: pushes per node of the last greedy flow, and since then the
+    rooms that waves measured, pairs, and their nodes.
+    """
+    net, ws = graph_of(network), workspace_of(memory)
+    first, end = span(pair, net)
+    n_nodes = (end - first) * (pair.level - 1)
+    trial = ws.trial
+    if trial[0] > 0 and pair.source >= pair.sink:
+        into = pointer(net.column, pair.sink * net.n)
+        value = flow_by_waves_if(net.causal, tuple(pair), net.capacity, into, memory)
+        cut = searched_cut(pair, net.capacity, network, memory)
+        trial[0] -= 1
+        trial[3] += 1
+        trial[4] += n_nodes
+        if cut >= end_cut(pair, net):  # the greedy flow finds such cuts
+            trial[0] = 0
+        elif trial[3] >= 8 and trial[2] > ROOMS_PER_PUSH * trial[1] * trial[4]:
+            trial[0] = -SINKS_WITHOUT
+        if abs(cut - value) <= PROOF_TOLERANCE:
+            return cut, cut, AUGMENTED
+        trial[0] = -SINKS_WITHOUT
+    value, cut, proof, pushes = solve_pair(pair, tolerance, network, memory)
+    pushes_per_node = pushes / n_nodes if n_nodes > 0 else 0.0
+    least = PUSHES_PER_NODE if net.n <= LONG_TEXT else PUSHES_OF_LONG_TEXTS
+    is_hard = proof == AUGMENTED and pushes_per_node > least
+    if trial[0] < -1:
+        trial[0] += 1
+    elif not (is_hard and may_use_waves(pair.level, tolerance, network)):
+        trial[0] = 0
+    else:
+        trial[0] = SINKS_BY_WAVES if trial[0] < 0 else -1
+        trial[1], trial[2], trial[3], trial[4] = pushes_per_node, 0, 0, 0
+    return value, cut, proof
+
+
+@inlined
+def solve_pair(
+    pair: Any, tolerance: float, network: Any, memory: Any
+) -> tuple[float, float, int, int]:
+    """Return the maximum flow of a pair, the capacity of a cut, how they were proved, and pushes.
 
     `order_source_edges` must have been called for the source.
     """
     net, ws = graph_of(network), workspace_of(memory)
     if net.causal is not None and pair.source < pair.sink:
-        return 0.0, 0.0, CLOSED_FORM
+        return 0.0, 0.0, CLOSED_FORM, 0
     if pair.level <= 2:
         value = closed_form(pair, net)
-        return value, value, CLOSED_FORM
+        return value, value, CLOSED_FORM, 0
     value, end, pushes = greedy_flow(pair, network, memory)
     if end != BLOCKED:
-        return value, value, END_CUT
+        return value, value, END_CUT, pushes
     if pushes <= ws.log_size:
         cut = guessed_cut(value, pair, network, memory)
         if cut - value <= PROOF_TOLERANCE:
-            return cut, cut, GUESSED_CUT
+            return cut, cut, GUESSED_CUT, pushes
         if tolerance > 0:
             cut = min(cut, end_cut(pair, net))
             if cut - value <= tolerance:
-                return value, cut, WITHIN_TOLERANCE
+                return value, cut, WITHIN_TOLERANCE, pushes
     load_greedy_flow(pair, pushes, network, memory)
     value = value if pushes <= ws.log_size else 0.0  # if the log is full, start again from zero
     edges = Edges(net.capacity, ws.flow, ws.left, EPSILON)
@@ -258,11 +321,11 @@ def solve_pair(pair: Any, tolerance: float, network: Any, memory: Any) -> tuple[
     value += added
     cut = searched_cut(pair, net.capacity, network, memory)
     if abs(cut - value) > PROOF_TOLERANCE:
-        return value, cut, UNPROVED
-    return cut, cut, (AUGMENTED if rounds else SEARCHED_CUT)
+        return value, cut, UNPROVED, pushes
+    return cut, cut, (AUGMENTED if rounds else SEARCHED_CUT), pushes
 
 
-@inlined
+@kernel
 def closed_form(pair: Any, net: Any) -> float:
     """Return the flow through one or two layers: an edge, or a sum of minima."""
     n, s, t = net.n, pair.source, pair.sink
@@ -274,7 +337,7 @@ def closed_form(pair: Any, net: Any) -> float:
     return value
 
 
-@inlined
+@kernel
 def end_cut(pair: Any, net: Any) -> float:
     """Return the smaller of the cuts around the source and around the sink."""
     first, end = span(pair, net)

@@ -86,7 +86,7 @@ def searched_cut(pair: Any, capacity: Any, network: Any, memory: Any) -> Any:
 # Search
 
 
-@inlined
+@kernel
 def search(pair: Any, edges: Any, net: Any, ws: Any) -> bool:
     """Search the residual graph from the sink up; returns whether the source was reached.
 
@@ -210,7 +210,7 @@ def reached_words(steps: int, level: int, n_levels: int, n_words: int) -> int:
 # Blocking flow
 
 
-@inlined
+@kernel
 def push_blocking_flow(pair: Any, edges: Any, net: Any, ws: Any) -> Any:
     """Push flow along shortest paths until each of them is blocked; returns how much.
 

@@ -83,7 +83,7 @@ to tokens or words of three (`--words 3`), with `--tokens 64,256,512 --pairs 24`
 | ALTI | 512 | 397 (17x) | 337 (16x) | 342 (22x) | 546 (16x) |
 
 To words, or from an answer to tokens, a flow takes 0.6 to 1.3 times as long as from a token to a token; from an answer to
-words, 0.9 to 1.9 times. With 64 tokens, a fifth of that is the time to build the network, which only 22 words share.
+words, 0.9 to 1.9 times.
 
 So flow in decoders is not always 100 times as fast as OR-tools: few layers, and ALTI edges, are the hard
 cases. On random causal graphs with a sink and heavy tails (log-normal or Pareto rows), OR-tools takes 9 to

@@ -2,6 +2,9 @@
 
     python -m benchmarks.flow_decoders MODEL ... [--tokens 64,128,256,512] [--edges attention,alti]
     python -m benchmarks.flow_decoders MODEL --tokens 2048,4096 --pairs 0 --threads 2
+    python -m benchmarks.flow_decoders MODEL --answer 20 --words 3
+
+With --answer or --words, flow goes from the last positions together, or to words of so many tokens.
 
 MODEL is the folder of a decoder, or one with the files of stories260K. Prints a table in Markdown,
 in processor time, and checks the values of the pairs that OR-tools solves.
@@ -17,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnflow.maxflow import max_flows
+from attnflow.maxflow import group_flows, max_flows
+from attnflow.maxflow.groups import merge_sinks, merge_sources
 from attnflow.models.capture.api import capture_graphs
 from attnflow.optional import import_optional
 from benchmarks import peers
@@ -56,27 +60,32 @@ def microseconds(job: Callable[[], Any], repeats: int) -> float:
     return min(times) * 1e6
 
 
-def measure(capacities: Floats, pairs: int, threads: int) -> str:
+def measure(capacities: Floats, answer: int, word: int, pairs: int, threads: int) -> str:
     """Return microseconds a pair of both, their ratio, proofs, and the largest difference.
 
+    answer, word: how many positions are the source together, and how many tokens each sink.
     pairs: how many of them OR-tools solves, spread evenly.
     """
     depth, n, _ = capacities.shape
+    words = [tuple(range(t, min(t + word, n))) for t in range(0, n, word)]
+    top = tuple(range(n - answer, n))
     solve = partial(max_flows, capacities, layers=[depth], sources=[n - 1], threads=threads)
+    if answer > 1 or word > 1:
+        solve = partial(
+            group_flows, capacities, layers=[depth], sources=[top], sinks=words, threads=threads
+        )
     flows = solve()  # compiles
-    ours = microseconds(solve, 3)
-    searched = flows.proofs["searched_cut"] + flows.proofs["augmented"]
+    ours = microseconds(solve, 3) / len(words)
+    searched = (flows.proofs["searched_cut"] + flows.proofs["augmented"]) / len(words)
     if not pairs:
-        return f"{ours / n:,.1f} | - | {searched / n:.0%} | -"
-    tokens = [int(t) for t in np.linspace(0, n - 1, min(n, pairs))]
+        return f"{ours:,.1f} | - | {searched:.0%} | -"
+    chosen = [int(k) for k in np.linspace(0, len(words) - 1, min(len(words), pairs))]
+    merged = merge_sources(merge_sinks(capacities, words), [top])
     start = time.process_time()
-    expected = peers.or_tools(capacities, depth, n - 1, tokens)
-    theirs = (time.process_time() - start) * 1e6 / len(tokens)
-    difference = np.abs(flows.values[0, 0, tokens] - expected).max()
-    return (
-        f"{ours / n:,.1f} | {theirs:,.0f} ({theirs / (ours / n):.0f}x) | {searched / n:.0%} | "
-        f"{difference:.0e}"
-    )
+    expected = peers.or_tools(merged, depth, n - 1, [words[k][0] for k in chosen])
+    theirs = (time.process_time() - start) * 1e6 / len(chosen)
+    difference = np.abs(flows.values[0, 0, chosen] - expected).max()
+    return f"{ours:,.1f} | {theirs:,.0f} ({theirs / ours:.0f}x) | {searched:.0%} | {difference:.0e}"
 
 
 def main() -> None:
@@ -85,6 +94,8 @@ def main() -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--tokens", default="64,128,256,512")
     parser.add_argument("--edges", default="attention,alti")
+    parser.add_argument("--answer", type=int, default=1, help="last positions, the source together")
+    parser.add_argument("--words", type=int, default=1, help="tokens of a word")
     parser.add_argument("--pairs", type=int, default=32, help="pairs that OR-tools solves")
     parser.add_argument("--threads", type=int, default=1, help="of attnflow")
     options = parser.parse_args()
@@ -96,7 +107,9 @@ def main() -> None:
             for n in map(int, options.tokens.split(",")):
                 graph = decoder_graph(model, tokenizer, n, edges)
                 name = Path(folder).name
-                cells = measure(graph, options.pairs, options.threads)
+                cells = measure(
+                    graph, options.answer, options.words, options.pairs, options.threads
+                )
                 print(f"| {name} | {edges} | {n} | {len(graph)} | {cells} |", flush=True)
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from attnflow.maxflow import max_flow, max_flows
+from attnflow.maxflow import group_flows, max_flow, max_flows
+from attnflow.maxflow.groups import merge_sinks, merge_sources
 from attnflow.maxflow.jit import kernel, pointer
 from attnflow.maxflow.layout import WORKSPACE
 from attnflow.maxflow.network import PROOF_TOLERANCE, build_network, graph_of
@@ -102,3 +103,14 @@ def test_values_are_those_of_other_algorithms():
     for sink in range(0, 70, 7):
         pair = max_flow(capacities, layer=6, source=69, sink=sink)
         assert abs(flows.values[0, 0, sink] - pair.value) <= 2 * PROOF_TOLERANCE
+
+
+def test_flows_between_sets_of_a_decoder_agree_with_other_solvers():
+    """From many positions together, the greedy flow takes so long that waves begin at once."""
+    capacities = with_sink_token(5, 100, 0, tails="Pareto")
+    answer, words = tuple(range(80, 100)), [(t, t + 1, t + 2) for t in range(0, 99, 3)]
+    flows = group_flows(capacities, layers=[5], sources=[answer], sinks=words, threads=1)
+    merged = merge_sources(merge_sinks(capacities, words), [answer])
+    expected = flows_by_ortools(merged, 5, 99, [word[0] for word in words])
+    assert np.abs(flows.values[0, 0] - expected).max() <= 1e-9
+    assert flows.proofs["augmented"] > 20

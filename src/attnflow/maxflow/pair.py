@@ -54,11 +54,14 @@ CLOSED_FORM, END_CUT, GUESSED_CUT, SEARCHED_CUT, AUGMENTED = 0, 1, 2, 3, 4
 WITHIN_TOLERANCE, LAYER_BOUNDS, INTEGERS, UNPROVED = 5, 6, 7, 8
 
 # In causal graphs, waves begin after two sinks in a row whose greedy flow was not maximum, and took
-# many pushes for each node that paths can visit.
+# many pushes for each node that paths can visit; or after one that took very many, as with several
+# sources, whether it was maximum or not.
 PUSHES_PER_NODE = 1.5
+VERY_MANY = 5.0  # times as many
 PUSHES_OF_LONG_TEXTS = 5.0  # the same if rows do not fit into the nearer caches
 LONG_TEXT = 512  # tokens; more is long
 ROOMS_PER_PUSH = 0.7  # with more rooms to measure than this, the greedy flow is faster
+ROOMS_OF_END_CUTS = 0.35  # the same if a cut around one end is minimum: the greedy flow finds it
 SINKS_BY_WAVES = 64  # before the greedy flow is tried again
 SINKS_WITHOUT = 64  # after waves were slower
 
@@ -263,12 +266,14 @@ def solve_next(pair: Any, tolerance: float, network: Any, memory: Any) -> tuple[
     trial = ws.trial
     if trial[0] > 0 and pair.source >= pair.sink:
         into = pointer(net.column, pair.sink * net.n)
+        rooms_before = trial[2]
         value = flow_by_waves_if(net.causal, tuple(pair), net.capacity, into, memory)
         cut = searched_cut(pair, net.capacity, network, memory)
         trial[0] -= 1
         trial[3] += 1
         trial[4] += n_nodes
-        if cut >= end_cut(pair, net):  # the greedy flow finds such cuts
+        is_slow = trial[2] - rooms_before > ROOMS_OF_END_CUTS * trial[1] * n_nodes
+        if is_slow and cut >= end_cut(pair, net):
             trial[0] = 0
         elif trial[3] >= 8 and trial[2] > ROOMS_PER_PUSH * trial[1] * trial[4]:
             trial[0] = -SINKS_WITHOUT
@@ -278,13 +283,14 @@ def solve_next(pair: Any, tolerance: float, network: Any, memory: Any) -> tuple[
     value, cut, proof, pushes = solve_pair(pair, tolerance, network, memory)
     pushes_per_node = pushes / n_nodes if n_nodes > 0 else 0.0
     least = PUSHES_PER_NODE if net.n <= LONG_TEXT else PUSHES_OF_LONG_TEXTS
-    is_hard = proof == AUGMENTED and pushes_per_node > least
+    is_very_hard = pushes_per_node > VERY_MANY * least
+    is_hard = is_very_hard or (proof == AUGMENTED and pushes_per_node > least)
     if trial[0] < -1:
         trial[0] += 1
     elif not (is_hard and may_use_waves(pair.level, tolerance, network)):
         trial[0] = 0
     else:
-        trial[0] = SINKS_BY_WAVES if trial[0] < 0 else -1
+        trial[0] = SINKS_BY_WAVES if trial[0] < 0 or is_very_hard else -1
         trial[1], trial[2], trial[3], trial[4] = pushes_per_node, 0, 0, 0
     return value, cut, proof
 

@@ -54,7 +54,13 @@ def test_flow_of_another_position_equals_that_of_the_library(
 def test_a_new_selection_ends_the_flow_of_the_last_one(browser, tmp_path, explanation):
     viewer = opened(browser, explanation.to_html(tmp_path / "page.html").as_uri())
     progress = viewer.page.get_by_test_id("progress")
-    viewer.wait_for(lambda: progress.inner_text() != "")
+    # The flow of one position may be computed before its progress is read, so several are tried.
+    for token in range(128, 68, -5):
+        if any(progress.inner_text() for _ in range(20)):
+            break
+        viewer.page.get_by_test_id("token").nth(token).click()
+    else:
+        pytest.fail("no flow was seen in progress")
     viewer.page.get_by_test_id("method-raw").check(force=True)
     viewer.wait_for(lambda: progress.inner_text() == "")
     viewer.page.get_by_test_id("token").nth(60).click()

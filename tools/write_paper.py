@@ -65,8 +65,8 @@ NAME`. The [appendix](paper-appendix.md) has the commands, details of the tables
 scripts differ, and experiments on questions that the paper leaves open.
 
 The paper's weights are not published. Tables 1 and 2 use the verb-number model that comes with
-attnflow: the paper's size and task, trained from scratch on the number of the verb alone. So the
-numbers are not expected to match, but the patterns can be compared.
+attnflow: the paper's size and task, trained from scratch on the number of the verb alone. So
+patterns can be compared, numbers only roughly.
 """
 
 APPENDIX_INTRODUCTION = """
